@@ -1,0 +1,114 @@
+"""What shapes a normalised loss curve, and why the curves of two runs may differ.
+
+Bergsma et al. (arXiv 2509.25087): the shape is set by the AdamW timescale, the tokens per parameter and the
+schedule, its warmup share included. Runs that share these ought to collapse; runs that do not, need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onecurve.run import RunConfig
+
+RATIO_WARNS = 1.15
+RATIO_FAILS = 1.5
+WARMUP_WARNS = 0.02
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The controls of one run; `None` where a setting that it needs was not recorded."""
+
+    timescale: float | None
+    """tau = B / (eta lambda D), with the peak rate and decay as applied to the hidden matrices; inf without decay."""
+    tokens_per_param: float | None
+    schedule: str | None
+    warmup: float | None
+    parameterisation: str | None
+
+
+def controls(config: RunConfig) -> Controls:
+    """The controls that a run's recorded settings imply.
+
+    Examples:
+        >>> config = RunConfig(name="a", n_params=6.1e8, horizon=4.88e10, batch_tokens=504 * 2048.0,
+        ...                    learning_rate=1.62e-2 * 256 / 2048, weight_decay=0.1)
+        >>> round(controls(config).timescale, 3)  # arXiv 2509.25087, figure 3
+        0.104
+    """
+    c = config
+    timescale = None
+    if None not in (c.batch_tokens, c.learning_rate, c.weight_decay, c.horizon):
+        product = c.learning_rate * c.weight_decay * c.horizon  # type: ignore[operator]
+        timescale = c.batch_tokens / product if product > 0 else float("inf")  # type: ignore[operator]
+    schedule = c.schedule
+    return Controls(
+        timescale=timescale,
+        tokens_per_param=None if c.horizon is None else c.horizon / c.n_params,
+        schedule=None if schedule is None else str(schedule.model_copy(update={"warmup": 0.0})),
+        warmup=None if schedule is None else schedule.warmup,
+        parameterisation=c.parameterisation,
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason why curves may differ, or a control that cannot be checked."""
+
+    control: str
+    level: str
+    """``fails``, ``warns``, or ``unknown`` where not every run records the setting."""
+    text: str
+
+
+def differences(configs: Sequence[RunConfig], x_is_tokens: bool = True) -> list[Finding]:
+    """What differs between the controls of several runs, worst first within the order in which to check.
+
+    The order: timescale, tokens per parameter, schedule and warmup, parameterisation. Timescales or tokens per
+    parameter that differ by more than a factor 1.5 fail, by more than 1.15 warn; warmup shares that differ by more
+    than .02 warn. Tokens per parameter are left out where x is not in tokens.
+    """
+    each = [controls(c) for c in configs]
+    found = [_ratio("timescale", "AdamW timescale B/(eta lambda D)", [c.timescale for c in each])]
+    if x_is_tokens:
+        found.append(_ratio("tokens per parameter", "tokens per parameter D/N", [c.tokens_per_param for c in each]))
+    found.append(_same("schedule", [c.schedule for c in each]))
+    found.append(_warmup([c.warmup for c in each]))
+    found.append(_same("parameterisation", [c.parameterisation for c in each]))
+    return [f for f in found if f is not None]
+
+
+def _unknown(control: str, values: Sequence[object]) -> Finding | None:
+    missing = sum(v is None for v in values)
+    if not missing:
+        return None
+    whose = "no run" if missing == len(values) else f"{len(values) - missing} of {len(values)} runs"
+    return Finding(control, "unknown", f"{control}: cannot be checked, {whose} records it")
+
+
+def _ratio(control: str, words: str, values: Sequence[float | None]) -> Finding | None:
+    if unknown := _unknown(control, values):
+        return unknown
+    known = [v for v in values if v is not None]
+    low, high = min(known), max(known)
+    if low == high or high / low <= RATIO_WARNS:
+        return None
+    level = "fails" if high / low > RATIO_FAILS else "warns"
+    return Finding(control, level, f"{control}: {words} runs from {low:.3g} to {high:.3g} over the sizes")
+
+
+def _same(control: str, values: Sequence[str | None]) -> Finding | None:
+    if unknown := _unknown(control, values):
+        return unknown
+    distinct = sorted({v for v in values if v is not None})
+    if len(distinct) == 1:
+        return None
+    return Finding(control, "fails", f"{control}: differs between the runs ({'; '.join(distinct)})")
+
+
+def _warmup(values: Sequence[float | None]) -> Finding | None:
+    known = [v for v in values if v is not None]
+    if len(known) < len(values) or max(known) - min(known) <= WARMUP_WARNS:
+        return None  # an unknown schedule is already named
+    return Finding("warmup", "warns", f"warmup: its share of training runs from {min(known):.3g} to {max(known):.3g}")

@@ -1,0 +1,180 @@
+"""The compute-optimal horizon: for how many tokens each size should train, from constant-rate curves.
+
+At a constant learning rate every point of a curve is the end of some shorter run, so the lower envelope of the
+curves of all sizes against compute says which size is best at each compute. Qiu et al. (arXiv 2507.02119, appendix)
+fit ``C*(N) = (N / scale) ** exponent`` to it; the horizon in tokens is ``D*(N) = C*(N) / (6 N)``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from onecurve.errors import OnecurveError
+from onecurve.fit import FloatArray
+from onecurve.run import Run, human
+
+POINTS = 1000
+MIN_INTERIOR = 3
+"""Sizes that must own a stretch of the frontier, the end sizes apart, for an exponent with an interval."""
+
+
+@dataclass(frozen=True)
+class HorizonLaw:
+    """``C*(N) = (N / scale) ** exponent`` by the published recipe, beside a robust fit of one point a size.
+
+    Compute is in FLOPs by the 6 N D rule where the curves were logged against tokens, else in their own unit.
+    """
+
+    scale: float
+    exponent: float
+    r_squared: float
+    robust_scale: float
+    robust_exponent: float
+    """From one point a size: the geometric mean of the computes at which it is best."""
+    exponent_interval: tuple[float, float]
+    """Envelope of both recipes' fits with each inner size left out; nan with fewer than three inner sizes."""
+    sizes: FloatArray
+    """(S,) the inner sizes that own a stretch of the frontier."""
+    best_at: FloatArray
+    """(S,) geometric mean of the computes at which each is best."""
+    frontier_compute: FloatArray
+    frontier_loss: FloatArray
+    frontier_size: FloatArray
+    warnings: tuple[str, ...]
+
+    def compute(self, n_params: FloatArray | float) -> FloatArray:
+        """C* of a size."""
+        return (np.asarray(n_params, dtype=np.float64) / self.scale) ** self.exponent
+
+    def tokens(self, n_params: FloatArray | float) -> FloatArray:
+        """D* of a size: ``C* / (6 N)``, where compute is in FLOPs."""
+        return self.compute(n_params) / (6.0 * np.asarray(n_params, dtype=np.float64))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, in full precision."""
+        return {"law": "horizon", **asdict(self)}
+
+    def __str__(self) -> str:
+        low, high = self.exponent_interval
+        lines = [
+            f"compute-optimal horizon: C* = (N / {self.scale:.6g}) ^ {self.exponent:.5f}, so D* ~ N^{self.exponent - 1:.3f} "
+            f"(R^2 {self.r_squared:.4f})",
+            f"  one point a size: C* = (N / {self.robust_scale:.6g}) ^ {self.robust_exponent:.5f}",
+            "  interval of the exponent: "
+            + ("not known, too few sizes" if np.isnan(low) else f"{low:.3f} to {high:.3f} (a size left out, both recipes)"),
+            f"  sizes that own a stretch of the frontier: {', '.join(human(float(n)) for n in self.sizes)}",
+        ]
+        return "\n".join([*lines, *(f"note: {w}" for w in self.warnings)])
+
+
+def fit_horizon(runs: Sequence[Run], loss: str | None = None, points: int = POINTS) -> HorizonLaw:
+    """Fit the compute-optimal horizon to constant-rate runs of several sizes.
+
+    Seeds of one size are averaged. At ``points`` log-spaced computes the lowest curve wins (log-log linear
+    interpolation, no extrapolation); computes won by the smallest or the largest size are dropped, because those
+    sizes have no competitor on one side; a straight line of log C on log N through the rest is the published recipe.
+    Raises OnecurveError for fewer than four sizes, a decayed schedule, or a frontier owned by the end sizes alone.
+    """
+    curves, in_flops, notes = _mean_curves(runs, loss)
+    sizes = np.array(sorted(curves))
+    if sizes.size < 4:
+        raise OnecurveError(
+            f"a horizon law needs at least 4 sizes, because the end ones only bound the frontier; got {sizes.size} "
+            f"({', '.join(human(float(n)) for n in sizes)})"
+        )
+    low = min(c[0] for c, _ in curves.values())
+    high = max(c[-1] for c, _ in curves.values())
+    compute = np.geomspace(low, high, points)
+    log_loss = np.full((sizes.size, points), np.inf)
+    for row, n in enumerate(sizes):
+        c, y = curves[float(n)]
+        inside = (compute >= c[0]) & (compute <= c[-1])
+        log_loss[row, inside] = np.interp(np.log(compute[inside]), np.log(c), np.log(y))
+    winner = np.argmin(log_loss, axis=0)
+    won = np.isfinite(log_loss.min(axis=0))
+    inner = won & (winner > 0) & (winner < sizes.size - 1)
+    owners = np.unique(winner[inner])
+    if owners.size < 2:
+        raise OnecurveError(
+            "fewer than two inner sizes are ever the best at their compute, so no horizon follows; train the smaller "
+            "sizes for longer, or choose sizes further apart"
+        )
+    x, y = np.log10(sizes[winner[inner]]), np.log10(compute[inner])
+    exponent, scale, r2 = _line(x, y)
+    best_at = np.array([10 ** y[winner[inner] == o].mean() for o in owners])
+    robust_exponent, robust_scale, _ = _line(np.log10(sizes[owners]), np.log10(best_at))
+    left_out: list[float] = []
+    if owners.size >= MIN_INTERIOR:
+        for o in owners:
+            keep = winner[inner] != o
+            left_out.append(_line(x[keep], y[keep])[0])
+            others = owners != o
+            left_out.append(_line(np.log10(sizes[owners[others]]), np.log10(best_at[others]))[0])
+    if not in_flops:
+        notes.append(f"compute is in units of {runs[0].x_name!r}; horizons in tokens do not follow")
+    last_owner = sizes[owners[-1]]
+    short = [human(float(n)) for n in sizes[1:-1] if n > last_owner]
+    if short:
+        notes.append(f"sizes {', '.join(short)} are never the best: they were trained too briefly to say anything")
+    return HorizonLaw(
+        scale=scale,
+        exponent=exponent,
+        r_squared=r2,
+        robust_scale=robust_scale,
+        robust_exponent=robust_exponent,
+        exponent_interval=(min(left_out), max(left_out)) if left_out else (np.nan, np.nan),
+        sizes=sizes[owners],
+        best_at=best_at,
+        frontier_compute=compute[won],
+        frontier_loss=np.exp(log_loss.min(axis=0)[won]),
+        frontier_size=sizes[winner[won]],
+        warnings=tuple(notes),
+    )
+
+
+def _mean_curves(
+    runs: Sequence[Run], loss: str | None
+) -> tuple[dict[float, tuple[FloatArray, FloatArray]], bool, list[str]]:
+    """For each size, compute and seed-mean loss on the grid of its first run."""
+    groups: defaultdict[float, list[Run]] = defaultdict(list)
+    for run in runs:
+        schedule = run.config.schedule
+        if schedule is not None and schedule.shape != "constant":
+            raise OnecurveError(
+                f"run {run.config.name!r} has a {schedule.shape} schedule; a horizon is read off constant-rate runs, "
+                "of which every point is the end of a shorter run"
+            )
+        groups[run.config.n_params].append(run)
+    axis = runs[0].x_name.lower() if runs else ""
+    in_flops = "token" in axis or "sample" in axis
+    notes = []
+    if not any(run.config.schedule for run in runs):
+        notes.append("no run records its schedule: constant learning rates are taken for granted")
+    out = {}
+    for n, members in groups.items():
+        picked = []
+        for run in members:
+            name = loss or min(run.curves, key=lambda k: run.curves[k].kind != "held-out")
+            if name not in run.curves:
+                raise OnecurveError(f"run {run.config.name!r}: no curve {name!r}; it has {', '.join(run.curves)}")
+            picked.append(run.curves[name].finite())
+        x = picked[0].x
+        x = x[(x > 0) & (x >= max(c.x[0] for c in picked)) & (x <= min(c.x[-1] for c in picked))]
+        mean = np.mean([np.interp(x, c.x, c.loss) for c in picked], axis=0)
+        positive = mean > 0
+        out[n] = ((6.0 * n if in_flops else 1.0) * x[positive], mean[positive])
+    return out, in_flops, notes
+
+
+def _line(x: FloatArray, y: FloatArray) -> tuple[float, float, float]:
+    """Slope, scale and R^2 of ``y = slope * (x - log10(scale))``."""
+    centred = x - x.mean()
+    slope = float((centred * (y - y.mean())).sum() / (centred**2).sum())
+    residual = y - y.mean() - slope * centred
+    r2 = 1.0 - float((residual**2).sum() / ((y - y.mean()) ** 2).sum())
+    return slope, float(10 ** (x.mean() - y.mean() / slope)), r2
