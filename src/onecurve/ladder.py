@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +102,13 @@ class Ladder:
                 "a ladder is one of them: filter the table first"
             )
         return cls(split[0].runs, dropped=table.dropped, warnings=table.warnings)
+
+    def noting(self, dropped: Mapping[str, int], warnings: Sequence[str]) -> Ladder:
+        """The same ladder with what its reader dropped and remarked."""
+        together = dict(self.dropped)
+        for what, count in dropped.items():
+            together[what] = together.get(what, 0) + count
+        return replace(self, dropped=together, warnings=(*self.warnings, *warnings))
 
     @property
     def sizes(self) -> list[float]:

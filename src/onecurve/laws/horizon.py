@@ -72,10 +72,13 @@ class HorizonLaw:
         return "\n".join([*lines, *(f"note: {w}" for w in self.warnings)])
 
 
-def fit_horizon(runs: Sequence[Run], loss: str | None = None, points: int = POINTS) -> HorizonLaw:
+def fit_horizon(
+    runs: Sequence[Run], loss: str | None = None, points: int = POINTS, start: float | None = None
+) -> HorizonLaw:
     """Fit the compute-optimal horizon to constant-rate runs of several sizes.
 
-    Seeds of one size are averaged. At ``points`` log-spaced computes the lowest curve wins (log-log linear
+    Seeds of one size are averaged. At ``points`` log-spaced computes from ``start`` (the first logged compute) to the
+    last the lowest curve wins (log-log linear
     interpolation, no extrapolation); computes won by the smallest or the largest size are dropped, because those
     sizes have no competitor on one side; a straight line of log C on log N through the rest is the published recipe.
     Raises OnecurveError for fewer than four sizes, a decayed schedule, or a frontier owned by the end sizes alone.
@@ -87,7 +90,7 @@ def fit_horizon(runs: Sequence[Run], loss: str | None = None, points: int = POIN
             f"a horizon law needs at least 4 sizes, because the end ones only bound the frontier; got {sizes.size} "
             f"({', '.join(human(float(n)) for n in sizes)})"
         )
-    low = min(c[0] for c, _ in curves.values())
+    low = min(c[0] for c, _ in curves.values()) if start is None else start
     high = max(c[-1] for c, _ in curves.values())
     compute = np.geomspace(low, high, points)
     log_loss = np.full((sizes.size, points), np.inf)

@@ -32,8 +32,8 @@ class BatchedAdamW:
         self.weights = weights
         self.betas = betas
         self.eps = eps
-        self.rates = {name: per_model(rates[name], w) for name, w in weights.items()}
-        self.decays = {name: per_model(decays[name], w) for name, w in weights.items()}
+        self._rates = {name: per_model(rates[name], w) for name, w in weights.items()}
+        self._decays = {name: per_model(decays[name], w) if any(decays[name]) else None for name, w in weights.items()}
         self.first = {name: torch.zeros_like(w) for name, w in weights.items()}
         self.second = {name: torch.zeros_like(w) for name, w in weights.items()}
 
@@ -41,13 +41,16 @@ class BatchedAdamW:
     def step(self, gradients: Mapping[str, Tensor], count: int, multiplier: float) -> None:
         """Apply update number ``count`` (from 1) at ``multiplier`` times the peak rates."""
         beta1, beta2 = self.betas
+        # weight -= rate * (first / (1 - beta1^t)) / (sqrt(second / (1 - beta2^t)) + eps), with both corrections moved
+        # into the rate and eps: one pass over the tensors less for each.
         correction = (1.0 - beta2**count) ** 0.5
+        scale = multiplier * correction / (1.0 - beta1**count)
         for name, weight in self.weights.items():
             gradient, first, second = gradients[name], self.first[name], self.second[name]
             first.lerp_(gradient, 1.0 - beta1)
             second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-            rate = multiplier * self.rates[name]
-            direction = first / second.sqrt().div_(correction).add_(self.eps)
-            if self.decays[name].any():
-                weight.mul_((1.0 - rate * self.decays[name]).float())
-            weight.addcmul_(direction, (-rate / (1.0 - beta1**count)).float())
+            direction = second.sqrt().add_(self.eps * correction)
+            torch.div(first, direction, out=direction)
+            if self._decays[name] is not None:
+                weight.mul_((1.0 - multiplier * self._rates[name] * self._decays[name]).float())
+            weight.addcmul_(direction, (-scale * self._rates[name]).float())

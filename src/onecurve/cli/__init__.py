@@ -1,0 +1,48 @@
+"""The command line: one module a verb, each thin: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from onecurve.cli import collapse, demo, fit, train
+from onecurve.errors import OnecurveError
+
+app = typer.Typer(
+    name="onecurve",
+    help="Do the loss curves of all sizes fall onto one curve? Measure it, and train a ladder on which to see it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Try it:  onecurve demo     then:  onecurve collapse demo/runs",
+)
+app.command("collapse", no_args_is_help=True)(collapse.command)
+app.command("demo")(demo.command)
+app.command("train", no_args_is_help=True)(train.command)
+app.add_typer(fit.app, name="fit")
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    if version:
+        from onecurve import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one message on stderr and exit code 2."""
+    try:
+        app()
+    except OnecurveError as error:
+        print(f"onecurve: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("onecurve: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        sys.stderr.close()
+        raise SystemExit(141) from None

@@ -1,0 +1,32 @@
+"""The options that say what is read, shared by the verbs that read runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Run directories, folders of them, or tables of points (CSV, TSV, Parquet, JSONL).", show_default=False
+    ),
+]
+Runs = Annotated[Path | None, typer.Option("--runs", help="Table with one row a run: sizes, seeds, horizons.")]
+RunColumn = Annotated[str | None, typer.Option("--run", metavar="COLUMN", help="Column that names the run.")]
+XColumn = Annotated[str | None, typer.Option("--x", metavar="COLUMN", help="Column of the x axis (tokens).")]
+LossColumn = Annotated[str | None, typer.Option("--loss", metavar="COLUMN", help="Column of the loss.")]
+SizeColumn = Annotated[str | None, typer.Option("--size", metavar="COLUMN", help="Column of the parameter count.")]
+SeedColumn = Annotated[str | None, typer.Option("--seed", metavar="COLUMN", help="Column of the seed.")]
+HorizonColumn = Annotated[
+    str | None,
+    typer.Option("--horizon", metavar="COLUMN", help="Column of the planned end, in units of x; default: last point."),
+]
+ComputeColumn = Annotated[
+    str | None,
+    typer.Option("--compute", metavar="COLUMN", help="Column of the training compute; default: 6 N D."),
+]
+HeldOut = Annotated[
+    bool, typer.Option("--held-out", help="The loss was measured on held-out data, whatever its name says.")
+]

@@ -1,0 +1,137 @@
+"""onecurve collapse: a family of runs in, one curve and a verdict out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onecurve.cli import arguments as a
+from onecurve.errors import OnecurveError
+
+if TYPE_CHECKING:
+    from onecurve.measure.collapse import Collapse
+
+
+def command(
+    data: a.Data,
+    runs: a.Runs = None,
+    floor: Annotated[
+        str,
+        typer.Option(metavar="auto|fit|zero|VALUE", help="Irreducible loss. auto: the fit if the ladder pins it."),
+    ] = "auto",
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON; - for stdout.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the report page.")] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write the figure (png, svg, pdf).")] = None,
+    run: a.RunColumn = None,
+    x: a.XColumn = None,
+    loss: a.LossColumn = None,
+    size: a.SizeColumn = None,
+    seed: a.SeedColumn = None,
+    horizon: a.HorizonColumn = None,
+    compute: a.ComputeColumn = None,
+    held_out: a.HeldOut = False,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Setting that tells families apart; default: the recipe.")
+    ] = None,
+    window: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Smoothing window, as a share of the run; default: .02 for a training loss."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(metavar="SHARE", help="Largest spread over sizes, relative to the curve's height.")
+    ] = 0.10,
+) -> None:
+    """Do the loss curves of all sizes fall onto one curve, and how tightly against seed noise?
+
+    Every run is divided by its own final (reducible) loss. The verdict answers two questions apart: within a
+    practical tolerance, and within seed noise; and says which size leaves first and what to check.
+
+    [bold]Examples[/bold]
+
+      onecurve collapse runs/ --report report.html
+
+      onecurve collapse curves.parquet --runs runs.csv --x tokens --loss val_loss --size n_params --horizon budget
+    """
+    from onecurve.frame import Columns
+    from onecurve.ladder import families
+    from onecurve.logs import read
+    from onecurve.measure.collapse import collapse
+
+    columns = Columns(run, x, loss, size, seed, horizon, compute, held_out)
+    table = read(data, runs, columns)
+    kind = "held-out" if held_out else None
+    results = []
+    for ladder in families(table.runs, by):
+        ladder = ladder.noting(table.dropped, table.warnings)
+        results.append(
+            collapse(ladder, floor=_floor(floor), loss=loss, kind=kind, window=window, tolerance=tolerance)
+        )
+    write(results, json, report, figure)
+    if json is None or str(json) != "-":
+        show(results)
+
+
+def _floor(text: str) -> Any:
+    if text in ("auto", "fit", "zero"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise OnecurveError(f"--floor is {text!r}; accepted are auto, fit, zero or a number (a loss)") from None
+
+
+def write(results: list[Collapse], json: Path | None, report: Path | None, figure: Path | None) -> None:
+    """Write what was asked for, each file in one step."""
+    from onecurve.store import dumps, write_atomic
+
+    if json is not None:
+        dicts = [c.to_dict() for c in results]
+        text = dumps(dicts[0] if len(dicts) == 1 else {"families": dicts})
+        if str(json) == "-":
+            print(text)
+        else:
+            write_atomic(json, text + "\n")
+    if figure is not None:
+        from onecurve.report import save_figure
+
+        save_figure(figure, *results)
+    if report is not None:
+        from onecurve.report import save_page
+
+        save_page(report, results)
+
+
+def show(results: list[Collapse]) -> None:
+    """Print each verdict with its tables."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    from onecurve.measure.verdict import heading, notes, tables, verdict
+
+    console = Console(highlight=False)
+    for c in results:
+        v = verdict(c)
+        colour = "green" if v.practical else "yellow" if v.noise != "sizes differ" else "red"
+        body = Text("\n".join([v.headline, "", *v.sentences]))
+        body.stylize("bold", 0, len(v.headline))
+        console.print(Panel(body, title=Text(heading(c)), title_align="left", border_style=colour, padding=(1, 2)))
+        if v.checks:
+            console.print(Text("What to check, in this order:", style="bold"))
+            for i, check in enumerate(v.checks, 1):
+                console.print(Padding(Text(f"{i}. {check}"), (0, 2)))
+            console.print()
+        for rows in tables(c):
+            table = Table(title=rows.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+            for name in rows.header:
+                table.add_column(name, justify="right")
+            for row in rows.rows:
+                table.add_row(*map(Text, row))
+            console.print(table)
+            console.print()
+        for note in notes(c):
+            console.print(Text(note, style="dim"))
