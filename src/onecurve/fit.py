@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 Residuals = Callable[[FloatArray, NDArray[np.intp]], tuple[FloatArray, FloatArray]]
-"""``f(parameters (S, P), rows (S,)) -> residuals (S, n), Jacobian (S, n, P)``; ``rows`` names the problems asked for."""
+"""``f(parameters (S, P), rows (S,)) -> residuals (S, n), Jacobian (S, n, P)``; ``rows`` are the problems asked for."""
+
+LEAST_DAMPING = 1e-12
+"""Keeps the normal equations solvable where the data tie two parameters together; far above rounding."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class Solutions:
     """(S, P)"""
 
     def best(self) -> int:
-        """Index of the lowest objective."""
-        return int(np.argmin(self.objective))
+        """Index of the lowest objective; one that is not finite is never the lowest."""
+        return int(np.argmin(np.where(np.isfinite(self.objective), self.objective, np.inf)))
 
 
 def minimise(
@@ -88,7 +91,7 @@ def minimise(
         better = cost_new < cost[rows]
         small = ~(cost[rows] - cost_new > 1e-15 * cost[rows])
         stalled[rows] = np.where(small, stalled[rows] + 1, 0)
-        damping[rows] = np.where(better, damping[rows] / 5.0, damping[rows] * 4.0)
+        damping[rows] = np.where(better, np.maximum(damping[rows] / 5.0, LEAST_DAMPING), damping[rows] * 4.0)
         fresh = rows[better]
         p[fresh], r[fresh], jac[fresh], cost[fresh] = trial[better], r_new[better], jac_new[better], cost_new[better]
         active[rows] = (stalled[rows] < 12) & (damping[rows] < 1e16)

@@ -96,7 +96,7 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
     """
     columns = columns or Columns()
     points = _to_polars(frame)
-    settings = None if runs is None else _to_polars(runs)
+    settings = None if runs is None else _to_polars(runs).fill_nan(None)  # as a setting, NaN is an empty cell
     label = source or "the table"
     if points.is_empty():
         raise OnecurveError(f"{label}: no rows; nothing was logged, or this is not the file of the curves")
@@ -110,7 +110,7 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
         row = int(points[run].is_null().arg_max() or 0) + 1
         raise OnecurveError(f"{label}: row {row} has no value in column {run!r}; every point must name its run")
     values = {name: _numbers(points, name, label) for name in (x, *losses)}
-    table = _settings_by_run(points, settings, run, columns, label)
+    table, listed = _settings_by_run(points, settings, run, columns, [x, *losses], label)
 
     # Rows of a run keep their order; runs come in order of first appearance.
     codes = points[run].rank("dense").to_numpy().astype(np.intp) - 1
@@ -122,7 +122,7 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
     for name, start, stop in zip(names, bounds[:-1], bounds[1:], strict=True):
         rows = order[start:stop]
         xs = values[x][rows]
-        where = f"{label}: run {name!r}"
+        where = f"{label}: run {_short(name)}"
         if not np.all(np.isfinite(xs)):
             bad = int(rows[np.argmin(np.isfinite(xs))]) + 1
             raise OnecurveError(f"{where}: column {x!r} has no number at row {bad}; every point needs its {x}")
@@ -142,10 +142,13 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
             if here.any():
                 curves[loss] = Curve(xs[here], y[here], kind)
         if not curves:
-            raise OnecurveError(f"{where}: column {next(iter(losses))!r} is empty; drop the run or choose another --loss")
+            raise OnecurveError(
+                f"{where}: column {next(iter(losses))!r} is empty; drop the run or choose another --loss"
+            )
         out.append((int(rows[0]), Run(_config(name, table.get(name, {}), label), curves, x, source)))
     dropped = {"rows that repeat the x of the row before": repeats} if repeats else {}
-    unused = [] if settings is None else _unused(settings, columns, names, label)
+    idle = len(listed - set(names))
+    unused = [f"{idle} of {len(listed)} runs in the run table have no curve in {label}"] if idle else []
     return Table([r for _, r in sorted(out, key=lambda pair: pair[0])], dropped, unused)
 
 
@@ -155,8 +158,19 @@ def _to_polars(frame: Any) -> pl.DataFrame:
     if isinstance(frame, pl.DataFrame):
         return frame
     if hasattr(frame, "columns") and hasattr(frame, "to_dict"):  # pandas; its own converter would want pyarrow
-        return pl.DataFrame({str(name): frame[name].to_list() for name in frame.columns}, strict=False)
+        names = list(map(str, frame.columns))
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise OnecurveError(f"two columns of the table are called {twice!r}; rename or drop one")
+        return pl.DataFrame({name: _cells(frame.iloc[:, i]) for i, name in enumerate(names)}, strict=False)
     return pl.DataFrame(frame)
+
+
+def _cells(column: Any) -> list[Any]:
+    """The cells of a pandas column; in plain float columns NaN stays, elsewhere what is missing becomes None."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":
+        return column.to_list()
+    return column.astype(object).where(column.notna(), None).to_list()
 
 
 def _column(table: pl.DataFrame, what: str, told: str | None, label: str) -> str | None:
@@ -176,7 +190,7 @@ def _column(table: pl.DataFrame, what: str, told: str | None, label: str) -> str
 def _no_column(told: str, columns: Sequence[str], label: str, flag: str) -> str:
     near = get_close_matches(told, columns, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{label}: no column {told!r} for {flag}{hint}; its columns are {', '.join(map(repr, columns))}"
+    return f"{label}: no column {told!r} for {flag}{hint}; its columns are {_listing(columns)}"
 
 
 def _loss_columns(points: pl.DataFrame, columns: Columns, label: str) -> dict[str, LossKind]:
@@ -193,10 +207,11 @@ def _loss_columns(points: pl.DataFrame, columns: Columns, label: str) -> dict[st
             raise OnecurveError(
                 f"{label}: columns {' and '.join(map(repr, here))} could both be the {kind} loss; choose with --loss"
             )
-        found |= {name: "held-out" if columns.held_out else kind for name in here}
+        told: LossKind = "held-out" if columns.held_out else kind
+        found |= dict.fromkeys(here, told)
     if not found:
         raise OnecurveError(
-            f"{label}: no column with a usual name of a loss; its columns are {', '.join(map(repr, points.columns))}; "
+            f"{label}: no column with a usual name of a loss; its columns are {_listing(points.columns)}; "
             "name one with --loss COLUMN"
         )
     return found
@@ -217,7 +232,7 @@ def _axis(points: pl.DataFrame, columns: Columns, label: str) -> str:
             return here[0]
     raise OnecurveError(
         f"{label}: no column with a usual name of an x axis (tokens, samples, step); its columns are "
-        f"{', '.join(map(repr, points.columns))}; name one with --x COLUMN"
+        f"{_listing(points.columns)}; name one with --x COLUMN"
     )
 
 
@@ -234,11 +249,20 @@ def _numbers(table: pl.DataFrame, name: str, label: str) -> FloatArray:
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise OnecurveError(
-                f"{label}: column {name!r} has {column[row]!r} at row {row + 1}, which is not a number; mend the cell "
-                "or leave it empty"
+                f"{label}: column {name!r} has {_short(column[row])} at row {row + 1}, which is not a number; "
+                "mend the cell or leave it empty"
             )
         column = numbers
     return column.cast(pl.Float64).fill_null(np.nan).to_numpy().astype(np.float64)
+
+
+def _short(cell: object) -> str:
+    text = repr(cell)
+    return text if len(text) <= 60 else f"{text[:56]} ..."
+
+
+def _listing(names: Sequence[str], most: int = 40) -> str:
+    return ", ".join(map(_short, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def _absent(table: pl.DataFrame, name: str) -> np.ndarray:
@@ -250,76 +274,91 @@ def _absent(table: pl.DataFrame, name: str) -> np.ndarray:
 
 
 def _settings_by_run(
-    points: pl.DataFrame, settings: pl.DataFrame | None, run: str, columns: Columns, label: str
-) -> dict[str, dict[str, Any]]:
-    """For each run, its settings by field name, and all other scalar columns by their own name under ``settings``."""
-    source = points if settings is None else settings
-    where = label if settings is None else f"the run table of {label}"
-    key = run
-    if settings is not None:
-        # The run table may call its key otherwise than the long table does.
-        found = _column(settings, "run", run if run in settings.columns else None, where)
-        if found is None:
-            raise OnecurveError(
-                f"{where}: no column that names the run; the curves name it in {run!r}, the run table has "
-                f"{', '.join(map(repr, settings.columns))}"
-            )
-        key = found
+    points: pl.DataFrame, settings: pl.DataFrame | None, run: str, columns: Columns, logged: list[str], label: str
+) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """For each run, its settings by field name, and all other scalar columns by their own name under ``settings``.
+
+    They stand in the run table or along the curves, the run table first. The second value is what runs it lists.
+    """
     told = {"size": columns.size, "seed": columns.seed, "horizon": columns.horizon, "compute": columns.compute}
-    fields: dict[str, str] = {}
+    where = label if settings is None else f"the run table of {label}"
+    steady = _steady(points, run, logged)
+    fields: dict[str, str] = {}  # from the run table
+    along: dict[str, str] = {}  # from the curves
     for what in _USUAL:
+        name = told.get(what)
         if what == "run":
             continue
-        if told.get(what) is not None and told[what] not in source.columns and told[what] in points.columns:
-            continue  # settled below, from the long table
-        name = _column(source, what, told.get(what), where)
-        if name is not None and name not in (columns.x, columns.loss):
-            fields[what] = name
-    if "size" not in fields and not (columns.size and columns.size in points.columns):
+        if settings is not None and (name is None or name in settings.columns or name not in points.columns):
+            found = _column(settings, what, name, where)
+            if found is not None:
+                fields[what] = found
+                continue
+        found = _column(points if name is not None else points.select(steady), what, name, label)
+        if found in steady:
+            along[what] = found
+        elif name is not None or (what == "size" and any(usual in points.columns for usual in _USUAL[what])):
+            name = name or next(usual for usual in _USUAL[what] if usual in points.columns)
+            raise OnecurveError(
+                f"{label}: column {name!r} ({what}) changes along a run; it must hold one value on all its rows"
+            )
+    if "size" not in fields and "size" not in along:
+        table = points if settings is None else settings
         raise OnecurveError(
             f"{where}: no column with a usual name of the model size ({', '.join(_USUAL['size'][:4])}); its columns "
-            f"are {', '.join(map(repr, source.columns))}; name it with --size COLUMN"
+            f"are {_listing(table.columns)}; name it with --size COLUMN"
             + ("" if settings is not None else ", or give a table of the runs with --runs FILE")
         )
-    out: dict[str, dict[str, Any]] = {}
-    if settings is None:
-        # A setting is a column that stays the same along each run; the others are logged values.
-        names = list(dict.fromkeys(fields.values()))
-        varying = points.group_by(run).agg(pl.col(names).n_unique()) if names else None
-        for what, name in list(fields.items()):
-            if varying is not None and int(varying[name].max() or 1) > 1:  # pyright: ignore[reportArgumentType]
-                if what == "size" or told.get(what):
-                    raise OnecurveError(
-                        f"{label}: column {name!r} ({what}) changes along a run; it must be the same on all its rows"
-                    )
-                del fields[what]
-        source = points.unique(subset=[run], keep="first", maintain_order=True)
-    others = [c for c in source.columns if c not in fields.values() and c != key] if settings is not None else []
-    for row in source.iter_rows(named=True):
-        name = str(row[key])
-        record: dict[str, Any] = {what: row[column] for what, column in fields.items()}
-        record["settings"] = {c: row[c] for c in others if isinstance(row[c], (str, int, float, bool))}
-        if name in out and out[name] != record:
+    first = points.select(run, *steady).unique(subset=[run], keep="first", maintain_order=True).fill_nan(None)
+    out = {str(row[run]): _record(row, along, run) for row in first.iter_rows(named=True)}
+    return out, set() if settings is None else _add_run_table(out, settings, fields, run, where)
+
+
+def _steady(points: pl.DataFrame, run: str, logged: list[str]) -> list[str]:
+    """Columns that stay the same along each run, so that they are settings and not logged values."""
+    names = [c for c, dtype in points.schema.items() if c not in (run, *logged) and not dtype.is_nested()]
+    same = points.group_by(run).agg(pl.col(c).eq_missing(pl.col(c).first()).all() for c in names)
+    return [c for c in names if same[c].all()]
+
+
+def _record(row: dict[str, Any], fields: dict[str, str], key: str) -> dict[str, Any]:
+    taken = {key, *fields.values()}
+    others = {c: v for c, v in row.items() if c not in taken and isinstance(v, (str, int, float, bool))}
+    return {what: row[column] for what, column in fields.items()} | {"settings": others}
+
+
+def _add_run_table(
+    out: dict[str, dict[str, Any]], settings: pl.DataFrame, fields: dict[str, str], run: str, where: str
+) -> set[str]:
+    """Add the run table's rows to what is known of the runs; the names of all its runs."""
+    # The run table may call its key otherwise than the long table does.
+    key = _column(settings, "run", run if run in settings.columns else None, where)
+    if key is None:
+        raise OnecurveError(
+            f"{where}: no column that names the run; the curves name it in {run!r}, the run table has "
+            f"{_listing(settings.columns)}"
+        )
+    listed: dict[str, dict[str, Any]] = {}
+    for row in settings.iter_rows(named=True):
+        name, record = str(row[key]), _record(row, fields, key)
+        if listed.setdefault(name, record) != record:
             raise OnecurveError(f"{where}: run {name!r} has two rows that differ; keep one")
-        out[name] = record
-    missing = [str(n) for n in points[run].unique(maintain_order=True).to_list() if str(n) not in out]
+    missing = [name for name in out if name not in listed]
     if missing:
         raise OnecurveError(
             f"{where}: no row for run {missing[0]!r}"
             + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
-            + f"; its column {key!r} has {', '.join(map(repr, list(out)[:4]))}, ..."
+            + f"; its column {key!r} has {_listing(list(listed), 4)}"
         )
-    for what, name in told.items():
-        if settings is not None and name is not None and what not in fields:
-            first = points.unique(subset=[run], keep="first")
-            for row in first.iter_rows(named=True):
-                out[str(row[run])][what] = row[name]
-    return out
+    for name, record in out.items():
+        others = record["settings"] | listed[name]["settings"]
+        record.update(listed[name], settings=others)
+    return set(listed)
 
 
 def _config(name: str, record: dict[str, Any], label: str) -> RunConfig:
     """The configuration of one run from the cells of its row."""
-    where = f"{label}: run {name!r}"
+    where = f"{label}: run {_short(name)}"
 
     def number(what: str) -> float | None:
         cell = record.get(what)
@@ -327,8 +366,8 @@ def _config(name: str, record: dict[str, Any], label: str) -> RunConfig:
             return None
         try:
             value = float(cell)
-        except ValueError:
-            raise OnecurveError(f"{where}: {what} is {cell!r}, which is not a number") from None
+        except (ValueError, TypeError, OverflowError):
+            raise OnecurveError(f"{where}: {what} is {_short(cell)}, which is not a number") from None
         if not np.isfinite(value):
             return None
         return value
@@ -371,15 +410,10 @@ def _config(name: str, record: dict[str, Any], label: str) -> RunConfig:
 
 
 def _label(cell: Any) -> str | int | None:
-    return cell if cell is None or isinstance(cell, (str, int)) else (int(cell) if float(cell).is_integer() else str(cell))
+    if isinstance(cell, float) and cell.is_integer():
+        return int(cell)  # pandas turns integers into floats where one is missing
+    return cell if cell is None or isinstance(cell, (str, int)) else str(cell)
 
 
 def _text(cell: Any) -> str | None:
     return None if cell is None else str(cell)
-
-
-def _unused(settings: pl.DataFrame, columns: Columns, names: list[str], label: str) -> list[str]:
-    key = columns.run if columns.run in settings.columns else _column(settings, "run", None, label)
-    listed = {str(v) for v in settings[key].to_list()} if key else set()
-    idle = listed - set(names)
-    return [f"{len(idle)} of {len(listed)} runs in the run table have no curve in {label}"] if idle else []

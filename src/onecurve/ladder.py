@@ -83,7 +83,7 @@ class Ladder:
         object.__setattr__(self, "runs", tuple(kept))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "dropped", counts)
-        object.__setattr__(self, "warnings", (*warnings, *twins))
+        object.__setattr__(self, "warnings", (*warnings, *(t for t in twins if t not in warnings)))
 
     @classmethod
     def from_frame(cls, frame: Any, runs: Any = None, columns: Columns | None = None) -> Ladder:
@@ -136,6 +136,11 @@ class Ladder:
         """
         name, kind = self._which(loss, kind)
         width = (0.0 if kind == "held-out" else TRAINING_WINDOW) if window is None else window
+        if not 0.0 <= width < 1.0:
+            raise OnecurveError(f"the smoothing window (--window) is a share of the run, in [0, 1); got {width:g}")
+        grid = np.arange(1, 201) / 200.0 if grid is None else np.asarray(grid, dtype=np.float64)
+        if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all() or not (grid[0] > 0 and grid[-1] == 1):
+            raise OnecurveError("the grid must be a vector of fractions above 0 that rise strictly and end at 1")
         notes: list[str] = []
         finished: list[tuple[Run, Curve, float]] = []
         unfinished: list[Run] = []
@@ -156,7 +161,12 @@ class Ladder:
                     "another curve with --loss"
                 )
             horizon = float(whole.x[-1]) if run.config.horizon is None else run.config.horizon
-            if _ends_early(whole, curve, horizon):
+            if horizon <= 0:
+                raise OnecurveError(
+                    f"{_where(run)}: {run.x_name!r} ends at {horizon:g}, so no share of the run can be told; x counts "
+                    "from 0 at the start of training: choose another --x"
+                )
+            if _ends_early(curve, horizon):
                 unfinished.append(run)
             else:
                 finished.append((run, curve, horizon))
@@ -174,10 +184,7 @@ class Ladder:
                 "check --horizon (in units of --x), or wait for the runs to end"
             )
         first = max(curve.x[0] / horizon for _, curve, horizon in finished)
-        if grid is None:
-            grid = np.arange(1, 201) / 200.0
-        fraction = np.asarray(grid, dtype=np.float64)
-        fraction = fraction[fraction >= first - 1e-12]
+        fraction = grid[grid >= first - 1e-12]
         if fraction.size < 2:
             slow = max(finished, key=lambda f: f[1].x[0] / f[2])
             raise OnecurveError(
@@ -240,18 +247,21 @@ def _resample(curve: Curve, at: FloatArray, window: float) -> FloatArray:
     exact = np.interp(at, curve.x, curve.loss)
     if window == 0.0:
         return exact
-    total = np.concatenate([[0.0], np.cumsum(curve.loss)])
     # A point that lies at x up to rounding belongs to the window that ends there.
     slack = 1e-9 * curve.x[-1]
     high = np.searchsorted(curve.x, at + slack, side="right")
     low = np.searchsorted(curve.x, at - window + slack, side="right")
     points = high - low
-    return np.where(points > 0, (total[high] - total[low]) / np.maximum(points, 1), exact)
+    # Each window is summed by itself: differences of one running sum would carry a spike's rounding to the end.
+    bounds = np.empty(2 * at.size, dtype=np.intp)
+    bounds[::2], bounds[1::2] = low, high
+    total = np.add.reduceat(np.append(curve.loss, 0.0), bounds)[::2]
+    return np.where(points > 0, total / np.maximum(points, 1), exact)
 
 
-def _ends_early(whole: Curve, finite: Curve, horizon: float) -> bool:
+def _ends_early(finite: Curve, horizon: float) -> bool:
     """Whether the last finite point lies more than one evaluation spacing before the horizon."""
-    spacing = whole.x[-1] - whole.x[-2] if len(whole) > 1 else 0.0
+    spacing = finite.x[-1] - finite.x[-2] if len(finite) > 1 else 0.0
     return finite.x[-1] < horizon - spacing * (1 + 1e-6) - 1e-9 * horizon
 
 
@@ -263,13 +273,6 @@ def _where(run: Run) -> str:
     return f"{run.source}: run {run.config.name!r}" if run.source else f"run {run.config.name!r}"
 
 
-def _same_curves(a: Run, b: Run) -> bool:
-    return a.curves.keys() == b.curves.keys() and all(
-        np.array_equal(a.curves[k].x, b.curves[k].x) and np.array_equal(a.curves[k].loss, b.curves[k].loss, True)
-        for k in a.curves
-    )
-
-
 def _without_copies(runs: list[Run]) -> tuple[list[Run], int, list[str]]:
     """Runs without exact second copies, how many were dropped, and warnings of curves equal under two labels."""
     kept: list[Run] = []
@@ -279,15 +282,16 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], int, list[str]]:
     for run in runs:
         c = run.config
         curve = next(iter(run.curves.values()), None)
-        key = (c.n_params, len(curve) if curve else 0, float(curve.loss[-1]) if curve else 0.0)
-        twin = next((other for other in alike[key] if _same_curves(run, other)), None)
-        if twin is not None and (c.seed_label == twin.config.seed_label or not c.seed_label):
+        key = (c.n_params, len(curve) if curve else 0, repr(float(curve.loss[-1])) if curve else "")
+        twins = [other for other in alike[key] if run.curves == other.curves]
+        if any(not c.seed_label or c.seed_label == twin.config.seed_label for twin in twins):
             copies += 1
             continue
-        if twin is not None:
+        if twins:
+            twin = twins[0].config
             warnings.append(
-                f"runs {twin.config.name!r} and {c.name!r} have different seeds ({twin.config.seed_label} and "
-                f"{c.seed_label}) but the same losses: a seed that changes nothing, or a copy under another name?"
+                f"runs {twin.name!r} and {c.name!r} have different seeds ({twin.seed_label} and {c.seed_label}) but "
+                "the same losses: a seed that changes nothing, or a copy under another name?"
             )
         alike[key].append(run)
         kept.append(run)
@@ -345,7 +349,9 @@ def _recipes(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
     out: dict[int, dict[str, Any]] = {}
     for run in runs:
         c = run.config
-        rate = ("learning rate", c.learning_rate) if c.base_learning_rate is None else ("base rate", c.base_learning_rate)
+        rate = (
+            ("learning rate", c.learning_rate) if c.base_learning_rate is None else ("base rate", c.base_learning_rate)
+        )
         known = {
             "schedule": None if c.schedule is None else str(c.schedule),
             "tokens per parameter": None if c.horizon is None else group[c.horizon / c.n_params],
@@ -359,6 +365,13 @@ def _recipes(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
     return out
 
 
+def _by_column(run: Run) -> dict[str, Any]:
+    """Everything that was recorded of a run, by the names that a user may give."""
+    fields = run.config.model_dump(exclude={"name", "n_params", "settings", "schedule"}, exclude_none=True)
+    schedule = {} if run.config.schedule is None else {"schedule": str(run.config.schedule)}
+    return fields | schedule | run.config.settings
+
+
 def families(runs: Sequence[Run], by: str | None = None) -> list[Ladder]:
     """Split runs into ladders of one recipe each, in order of first appearance.
 
@@ -369,7 +382,7 @@ def families(runs: Sequence[Run], by: str | None = None) -> list[Ladder]:
     if not runs:
         raise OnecurveError("no runs were given")
     recipes = _recipes(runs)
-    values = [recipes[id(run)] | run.config.settings for run in runs]
+    values = [_by_column(run) | recipes[id(run)] for run in runs]
     if by is None:
         by_size: defaultdict[float, list[Run]] = defaultdict(list)
         for run in runs:
@@ -381,7 +394,7 @@ def families(runs: Sequence[Run], by: str | None = None) -> list[Ladder]:
             if by not in recorded:
                 raise OnecurveError(
                     f"{_where(run)}: no setting {by!r} to tell families apart by; recorded are "
-                    f"{', '.join(sorted(recorded)) or 'none'}"
+                    f"{', '.join(sorted(_by_column(run))) or 'none'}"
                 )
         keys = [by]
     groups: defaultdict[tuple[str, ...], list[Run]] = defaultdict(list)

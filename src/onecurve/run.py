@@ -13,6 +13,8 @@ from onecurve.errors import OnecurveError
 from onecurve.schedule import Schedule
 
 FloatArray = NDArray[np.float64]
+LARGEST = 1e70
+"""A loss beyond counts as infinite: the squares of ratios of such numbers overflow."""
 LossKind = Literal["held-out", "training"]
 Setting = str | int | float | bool
 
@@ -62,7 +64,7 @@ class RunConfig(BaseModel):
         return f"{self.seed_init}/{self.seed_data}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """A loss against x, in the order it was logged.
 
@@ -75,27 +77,45 @@ class Curve:
     kind: LossKind = "training"
 
     def __post_init__(self) -> None:
-        x = np.asarray(self.x, dtype=np.float64)
-        loss = np.asarray(self.loss, dtype=np.float64)
+        x, loss = _frozen(self.x), _frozen(self.loss)
         if x.ndim != 1 or x.shape != loss.shape:
             raise OnecurveError(f"x and loss must be two equally long vectors; got shapes {x.shape} and {loss.shape}")
         if not np.all(np.isfinite(x)):
-            raise OnecurveError(f"x must be finite; got {x[~np.isfinite(x)][0]} at row {int(np.argmin(np.isfinite(x)))}")
+            raise OnecurveError(
+                f"x must be finite; got {x[~np.isfinite(x)][0]} at row {int(np.argmin(np.isfinite(x)))}"
+            )
         if np.any(np.diff(x) <= 0):
             row = int(np.argmax(np.diff(x) <= 0)) + 1
             raise OnecurveError(f"x must rise strictly; got {x[row]:g} after {x[row - 1]:g} at row {row}")
-        x.flags.writeable = False
-        loss.flags.writeable = False
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "loss", loss)
 
     def __len__(self) -> int:
         return self.x.size
 
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Curve)
+            and self.kind == other.kind
+            and np.array_equal(self.x, other.x)
+            and np.array_equal(self.loss, other.loss, equal_nan=True)
+        )
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  (equal by value, and arrays have no hash)
+
     def finite(self) -> Curve:
-        """The same curve without its non-finite losses."""
-        ok = np.isfinite(self.loss)
+        """The same curve without its non-finite losses, or those beyond `LARGEST`."""
+        ok = np.abs(self.loss) <= LARGEST
         return self if ok.all() else Curve(self.x[ok], self.loss[ok], self.kind)
+
+
+def _frozen(values: ArrayLike) -> FloatArray:
+    """A read-only vector; an array that its owner may still write to is copied."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.flags.writeable:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
 
 
 @dataclass(frozen=True)
@@ -131,7 +151,7 @@ class Run:
     ) -> Self:
         """A run from arrays; further keywords are recorded as settings."""
         config = RunConfig(name=name, n_params=float(n_params), horizon=horizon, seed=seed, settings=settings)
-        curve = Curve(np.array(x, dtype=np.float64), np.array(loss, dtype=np.float64), kind)
+        curve = Curve(np.asarray(x, dtype=np.float64), np.asarray(loss, dtype=np.float64), kind)
         return cls(config, {loss_name: curve}, x_name)
 
     def __repr__(self) -> str:
@@ -156,4 +176,3 @@ def human(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.3g}{suffix}"
     return f"{value:.3g}"
-

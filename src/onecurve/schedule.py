@@ -53,7 +53,15 @@ class Schedule(BaseModel):
             if "decay_frac" in data:
                 raise ValueError("give decay_frac (of what follows the warmup) or decay_frac_of_total, not both")
             data = dict(data)
-            data["decay_frac"] = data.pop("decay_frac_of_total") / (1.0 - data.get("warmup", 0.0))
+            share, warmup = data.pop("decay_frac_of_total"), data.get("warmup", 0.0)
+            for name, value in (("decay_frac_of_total", share), ("warmup", warmup)):
+                if not isinstance(value, (int, float)):
+                    raise ValueError(f"{name} is {value!r}, which is not a number")
+            if not 0.0 <= warmup < 1.0 or not 0.0 < share <= 1.0 - warmup + 1e-12:
+                raise ValueError(
+                    f"decay_frac_of_total must lie in (0, 1 - warmup]; got {share:g} with warmup {warmup:g}"
+                )
+            data["decay_frac"] = min(1.0, share / (1.0 - warmup))
         return data
 
     @model_validator(mode="after")

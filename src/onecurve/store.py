@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from pydantic import ValidationError
@@ -40,8 +40,8 @@ def write_atomic(path: Path, data: str | bytes) -> None:
             file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -76,6 +76,7 @@ class RunWriter:
         path.mkdir(parents=True, exist_ok=True)
         content = {"schema": SCHEMA, "config": config.model_dump(), "x": x_name, "curves": dict(curves)}
         write_atomic(path / RUN, dumps(content) + "\n")
+        self._whole: set[str] = set()
 
     def append(self, record: Mapping[str, Any], seconds: float) -> None:
         """Add one point to metrics.jsonl, and the wall time at which it was measured to timing.jsonl."""
@@ -94,7 +95,8 @@ class RunWriter:
             if not file.exists():
                 continue
             lines = file.read_bytes().split(b"\n")
-            kept = [line for line in lines[:-1] if json.loads(line)["step"] <= step]
+            steps = [_step(file, number, record) for number, record in enumerate(_records(file), start=1)]
+            kept = [line for line, at in zip(lines, steps, strict=False) if at <= step]
             if len(kept) != len(lines) - 1 or lines[-1]:
                 write_atomic(file, b"".join(line + b"\n" for line in kept))
                 if name == METRICS:
@@ -102,8 +104,27 @@ class RunWriter:
         return dropped
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
+        if name not in self._whole:
+            _cut_torn_line(self.path / name)
+            self._whole.add(name)
         with (self.path / name).open("ab") as file:
             file.write(dumps(record).encode() + b"\n")
+
+
+def _cut_torn_line(file: Path) -> None:
+    """Cut off what follows the last newline: the rest of a line that was never finished."""
+    if file.exists():
+        data = file.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(file, whole)
+
+
+def _step(file: Path, number: int, record: Mapping[str, Any]) -> float:
+    step = record.get("step")
+    if not isinstance(step, (int, float)):
+        raise OnecurveError(f"{file}: line {number} has no step; the file is damaged before its end")
+    return step
 
 
 def is_run(path: Path) -> bool:
@@ -118,10 +139,19 @@ def read_run(path: Path) -> Run:
         content = json.loads(file.read_text())
         schema = content["schema"]
         if schema > SCHEMA:
-            raise OnecurveError(f"{file}: schema {schema} is newer than this program reads ({SCHEMA}); upgrade onecurve")
+            raise OnecurveError(
+                f"{file}: schema {schema} is newer than this program reads ({SCHEMA}); upgrade onecurve"
+            )
         config = RunConfig.model_validate(content["config"])
-        x_name, kinds = content["x"], content["curves"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValidationError) as error:
+        x_name, kinds = content["x"], dict(content["curves"])
+        strange = [kind for kind in kinds.values() if kind not in get_args(LossKind)]
+        if strange:
+            raise ValueError(f"{strange[0]!r} is no kind of curve; accepted are {', '.join(get_args(LossKind))}")
+    except OnecurveError:
+        raise
+    except OSError as error:
+        raise OnecurveError(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise OnecurveError(f"{file}: not a run.json of onecurve ({_short(error)}); convert the run again") from None
     metrics = path / METRICS
     if not metrics.is_file() or metrics.stat().st_size == 0:
@@ -131,7 +161,7 @@ def read_run(path: Path) -> Run:
     for name, kind in kinds.items():
         try:
             points = [(float(r[x_name]), float(r[name])) for r in records if name in r]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise OnecurveError(f"{metrics}: a point without a number for {x_name!r} or {name!r} ({error})") from None
         if points:
             x, loss = np.array(points).T
@@ -150,7 +180,7 @@ def _records(file: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn, or empty
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
             raise OnecurveError(f"{file}: line {number} is no JSON object; the file is damaged before its end")

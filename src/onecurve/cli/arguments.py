@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from onecurve.errors import OnecurveError
 
 Data = Annotated[
     list[Path],
@@ -30,3 +34,14 @@ ComputeColumn = Annotated[
 HeldOut = Annotated[
     bool, typer.Option("--held-out", help="The loss was measured on held-out data, whatever its name says.")
 ]
+
+
+@contextmanager
+def writing(path: Path) -> Generator[None, None, None]:
+    """A file that cannot be written is the user's to mend: one message instead of a traceback."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OnecurveError(f"{path}: cannot be written ({error.strerror}); choose another path") from None

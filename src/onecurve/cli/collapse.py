@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +38,9 @@ def command(
     ] = None,
     window: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Smoothing window, as a share of the run; default: .02 for a training loss."),
+        typer.Option(
+            metavar="SHARE", help="Smoothing window, as a share of the run; default: .02 for a training loss."
+        ),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(metavar="SHARE", help="Largest spread over sizes, relative to the curve's height.")
@@ -62,11 +65,20 @@ def command(
     columns = Columns(run, x, loss, size, seed, horizon, compute, held_out)
     table = read(data, runs, columns)
     kind = "held-out" if held_out else None
-    results = []
-    for ladder in families(table.runs, by):
+    value = _floor(floor)
+    split = families(table.runs, by)
+    results: list[Collapse] = []
+    for ladder in split:
         ladder = ladder.noting(table.dropped, table.warnings)
-        results.append(
-            collapse(ladder, floor=_floor(floor), loss=loss, kind=kind, window=window, tolerance=tolerance)
+        try:
+            results.append(collapse(ladder, floor=value, loss=loss, kind=kind, window=window, tolerance=tolerance))
+        except OnecurveError as error:
+            if len(split) == 1:
+                raise
+            print(f"onecurve: left out {ladder.name}: {error}", file=sys.stderr)
+    if not results:
+        raise OnecurveError(
+            f"none of the {len(split)} families can be measured; see above, or say with --by what tells them apart"
         )
     write(results, json, report, figure)
     if json is None or str(json) != "-":
@@ -92,15 +104,18 @@ def write(results: list[Collapse], json: Path | None, report: Path | None, figur
         if str(json) == "-":
             print(text)
         else:
-            write_atomic(json, text + "\n")
+            with a.writing(json):
+                write_atomic(json, text + "\n")
     if figure is not None:
         from onecurve.report import save_figure
 
-        save_figure(figure, *results)
+        with a.writing(figure):
+            save_figure(figure, *results)
     if report is not None:
         from onecurve.report import save_page
 
-        save_page(report, results)
+        with a.writing(report):
+            save_page(report, results)
 
 
 def show(results: list[Collapse]) -> None:

@@ -44,4 +44,5 @@ def horizon(
     law = fit_horizon(table.runs, loss)
     print(law)
     if out is not None:
-        write_atomic(out, dumps(law.to_dict()) + "\n")
+        with a.writing(out):
+            write_atomic(out, dumps(law.to_dict()) + "\n")

@@ -37,7 +37,7 @@ class HorizonLaw:
     robust_exponent: float
     """From one point a size: the geometric mean of the computes at which it is best."""
     exponent_interval: tuple[float, float]
-    """Envelope of both recipes' fits with each inner size left out; nan with fewer than three inner sizes."""
+    """Envelope of both recipes' fits, to all and with each inner size left out; nan with fewer than three of these."""
     sizes: FloatArray
     """(S,) the inner sizes that own a stretch of the frontier."""
     best_at: FloatArray
@@ -62,11 +62,15 @@ class HorizonLaw:
     def __str__(self) -> str:
         low, high = self.exponent_interval
         lines = [
-            f"compute-optimal horizon: C* = (N / {self.scale:.6g}) ^ {self.exponent:.5f}, so D* ~ N^{self.exponent - 1:.3f} "
-            f"(R^2 {self.r_squared:.4f})",
+            f"compute-optimal horizon: C* = (N / {self.scale:.6g}) ^ {self.exponent:.5f}, "
+            f"so D* ~ N^{self.exponent - 1:.3f} (R^2 {self.r_squared:.4f})",
             f"  one point a size: C* = (N / {self.robust_scale:.6g}) ^ {self.robust_exponent:.5f}",
             "  interval of the exponent: "
-            + ("not known, too few sizes" if np.isnan(low) else f"{low:.3f} to {high:.3f} (a size left out, both recipes)"),
+            + (
+                "not known, too few sizes"
+                if np.isnan(low)
+                else f"{low:.3f} to {high:.3f} (a size left out, both recipes)"
+            ),
             f"  sizes that own a stretch of the frontier: {', '.join(human(float(n)) for n in self.sizes)}",
         ]
         return "\n".join([*lines, *(f"note: {w}" for w in self.warnings)])
@@ -91,6 +95,8 @@ def fit_horizon(
             f"({', '.join(human(float(n)) for n in sizes)})"
         )
     low = min(c[0] for c, _ in curves.values()) if start is None else start
+    if not low > 0 or points < 2:
+        raise OnecurveError(f"start must be a compute above 0 and points at least 2; got {low:g} and {points}")
     high = max(c[-1] for c, _ in curves.values())
     compute = np.geomspace(low, high, points)
     log_loss = np.full((sizes.size, points), np.inf)
@@ -111,13 +117,14 @@ def fit_horizon(
     exponent, scale, r2 = _line(x, y)
     best_at = np.array([10 ** y[winner[inner] == o].mean() for o in owners])
     robust_exponent, robust_scale, _ = _line(np.log10(sizes[owners]), np.log10(best_at))
-    left_out: list[float] = []
+    fits: list[float] = []
     if owners.size >= MIN_INTERIOR:
+        fits += [exponent, robust_exponent]
         for o in owners:
             keep = winner[inner] != o
-            left_out.append(_line(x[keep], y[keep])[0])
+            fits.append(_line(x[keep], y[keep])[0])
             others = owners != o
-            left_out.append(_line(np.log10(sizes[owners[others]]), np.log10(best_at[others]))[0])
+            fits.append(_line(np.log10(sizes[owners[others]]), np.log10(best_at[others]))[0])
     if not in_flops:
         notes.append(f"compute is in units of {runs[0].x_name!r}; horizons in tokens do not follow")
     last_owner = sizes[owners[-1]]
@@ -130,7 +137,7 @@ def fit_horizon(
         r_squared=r2,
         robust_scale=robust_scale,
         robust_exponent=robust_exponent,
-        exponent_interval=(min(left_out), max(left_out)) if left_out else (np.nan, np.nan),
+        exponent_interval=(min(fits), max(fits)) if fits else (np.nan, np.nan),
         sizes=sizes[owners],
         best_at=best_at,
         frontier_compute=compute[won],
@@ -166,10 +173,18 @@ def _mean_curves(
             if name not in run.curves:
                 raise OnecurveError(f"run {run.config.name!r}: no curve {name!r}; it has {', '.join(run.curves)}")
             picked.append(run.curves[name].finite())
+        if not all(len(c) for c in picked):
+            empty = next(run for run, c in zip(members, picked, strict=True) if not len(c))
+            raise OnecurveError(f"run {empty.config.name!r}: all its losses are NaN or infinite; leave the run out")
         x = picked[0].x
         x = x[(x > 0) & (x >= max(c.x[0] for c in picked)) & (x <= min(c.x[-1] for c in picked))]
         mean = np.mean([np.interp(x, c.x, c.loss) for c in picked], axis=0)
         positive = mean > 0
+        if not positive.any():
+            raise OnecurveError(
+                f"size {human(n)}: no point with x and loss above 0 that all its {len(picked)} runs cover; a horizon "
+                "is fitted to logarithms: check --x and --loss, or leave the size out"
+            )
         out[n] = ((6.0 * n if in_flops else 1.0) * x[positive], mean[positive])
     return out, in_flops, notes
 

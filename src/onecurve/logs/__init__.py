@@ -24,6 +24,14 @@ def read(paths: Sequence[Path | str], runs: Path | str | None = None, columns: C
     """
     settings = None if runs is None else read_table(Path(runs))
     out = Table([], {}, [])
+    folders = [path for path in map(Path, paths) if path.is_dir()]
+    ignored = [
+        f"--{name}" for name in ("run", "x", "size", "seed", "horizon", "compute") if getattr(columns, name, None)
+    ]
+    if runs is not None:
+        ignored.append("--runs")
+    if folders and ignored:
+        out.warnings.append(f"{', '.join(ignored)} ignored for {folders[0]}: a run directory says itself what is what")
     for path in map(Path, paths):
         part = _read_one(path, settings, columns)
         out.runs.extend(part.runs)

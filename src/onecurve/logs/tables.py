@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -14,14 +15,17 @@ TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 def read_table(path: Path) -> pl.DataFrame:
     """Read one table. Raises OnecurveError for a missing, empty or damaged file, or one that is not what it says."""
     if not path.is_file():
-        raise OnecurveError(f"{path}: no such file")
+        raise OnecurveError(f"{path}: {'a folder, not a table' if path.is_dir() else 'no such file'}")
     kind = path.suffix.lower()
     if kind not in TABLES:
         raise OnecurveError(f"{path}: a table ends in {', '.join(TABLES)}; got {kind or 'no ending'!r}")
-    if path.stat().st_size == 0:
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise OnecurveError(f"{path}: cannot be read: {error.strerror}") from None
+    if not head:
         raise OnecurveError(f"{path}: the file is empty")
-    with path.open("rb") as file:
-        head = file.read(4096)
     parquet = head.startswith(b"PAR1")
     if parquet != (kind == ".parquet"):
         is_, says = ("a Parquet file", kind) if parquet else ("no Parquet file", ".parquet")
@@ -32,11 +36,32 @@ def read_table(path: Path) -> pl.DataFrame:
         if parquet:
             frame = pl.read_parquet(path)
         elif kind in (".jsonl", ".ndjson"):
-            frame = pl.read_ndjson(path, infer_schema_length=None)
+            frame = _read_jsonl(path)
         else:
             # Numbers are parsed as floats or integers; a column with any other cell stays text and is judged later.
             frame = pl.read_csv(path, separator="\t" if kind == ".tsv" else ",", infer_schema_length=None)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise OnecurveError(f"{path}: cannot be read as {kind[1:].upper()}: {reason}") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeDecodeError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise OnecurveError(
+            f"{path}: cannot be read as {kind[1:].upper()}: {reason}; is the file whole, and what its name says?"
+        ) from None
     return frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
+def _read_jsonl(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_ndjson(path, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        pass
+    # Python's own json writes NaN and Infinity, which strict JSON lacks; its reader also tells the damaged line.
+    records: list[dict[str, object]] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            record = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise OnecurveError(f"{path}: line {number} is not JSON ({error}); mend or drop the line") from None
+        if not isinstance(record, dict):
+            raise OnecurveError(f"{path}: line {number} is {str(line[:40], errors='replace')!r}, not a JSON object")
+        if record:
+            records.append(record)
+    return pl.DataFrame(records, infer_schema_length=None, strict=False)

@@ -6,6 +6,7 @@ eq. 1), and the spread of these curves over sizes is held against seed noise and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,13 +29,15 @@ from onecurve.measure.moments import (
     within,
 )
 from onecurve.measure.uncertainty import Experiments, SizeTest, experiments, noise_interval, size_test, window_ratio
-from onecurve.run import LossKind, human
+from onecurve.run import LARGEST, LossKind, Run, human
 
 TOLERANCE = 0.10
 """Largest spread over sizes, relative to the curve's height, that counts as collapsed in practice."""
 TOLERANCE_AT = (0.25, 0.5)
 SPREAD_AT = (0.25, 0.5, 0.75)
 WINDOWS = ((0.1, 0.5), (0.5, 0.9), (0.9, 0.98))
+ALPHA = 0.05 / len(WINDOWS)
+"""Level of the test of each window, so that all together cry difference at a perfect family in at most 5 % of cases."""
 LAST = 0.98
 """Nothing is judged beyond: all curves are 1 at x = 1, by construction."""
 DEPARTURES = (0.1, 0.9)
@@ -75,7 +78,7 @@ class Window:
         """``sizes differ``, ``no difference seen`` or ``too few seeds``."""
         if self.test is None:
             return "too few seeds"
-        return "sizes differ" if self.test.p_value < 0.05 else "no difference seen"
+        return "sizes differ" if self.test.p_value < ALPHA else "no difference seen"
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,8 @@ class Collapse:
         from onecurve.measure.verdict import verdict
 
         sizes = [_size_key(s) for s in self.sizes]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            corrected_ratio = self.corrected_deviation / self.corrected_noise_floor
         return {
             "name": self.name,
             "fraction": self.fraction,
@@ -225,7 +230,7 @@ class Collapse:
                 "level": 0.9,
                 "deviation": self.corrected_deviation,
                 "noise_floor": self.corrected_noise_floor,
-                "ratio": self.corrected_deviation / self.corrected_noise_floor,
+                "ratio": corrected_ratio,
                 "deviation_interval": self.deviation_interval,
                 "noise_floor_interval": self.noise_interval,
                 "ratio_interval": self.ratio_interval,
@@ -270,8 +275,8 @@ class Collapse:
             "dropped": self.dropped,
             "warnings": list(self.warnings),
             "runs": {
-                run.config.name: {"n_params": run.config.n_params, "normalised": row}
-                for run, row in zip(self.sampled.runs, self.normalised, strict=True)
+                name: {"n_params": run.config.n_params, "normalised": row}
+                for name, run, row in zip(_run_keys(self.sampled.runs), self.sampled.runs, self.normalised, strict=True)
             },
         }
 
@@ -303,6 +308,10 @@ def collapse(
         >>> bool(collapse(Ladder(runs), floor="zero").deviation.max() < 1e-15)
         True
     """
+    if not tolerance > 0:
+        raise OnecurveError(
+            f"the tolerance (--tolerance) is a spread relative to the curve's height, above 0; got {tolerance:g}"
+        )
     s = ladder.sample(grid, loss, kind, window)
     if s.sizes.size < 2:
         other = f" (and {len(s.unfinished)} unfinished)" if s.unfinished else ""
@@ -313,6 +322,10 @@ def collapse(
     chosen = _choose_floor(s, floor)
     core = _measure(s, chosen.value)
     notes = list(s.warnings)
+    if s.fraction[0] > TOLERANCE_AT[0]:
+        notes.append(
+            f"the curves begin at x = {s.fraction[0]:.2f}: what is said of earlier fractions is the value there"
+        )
     if s.sizes.size == 2:
         notes.append("two sizes: every spread over sizes rests on a single difference")
     lone = [human(n) for n, k in zip(s.sizes, s.counts, strict=True) if k == 1]
@@ -375,7 +388,7 @@ class _Core:
 
 def _measure(s: Sampled, floor: float) -> _Core:
     reducible = s.loss - floor
-    if not (reducible > 0).all():
+    if not (reducible > 1.0 / LARGEST).all():
         row, column = np.unravel_index(int(np.argmin(reducible)), reducible.shape)
         run = s.runs[row]
         raise OnecurveError(
@@ -388,13 +401,22 @@ def _measure(s: Sampled, floor: float) -> _Core:
 
 
 def _choose_floor(s: Sampled, floor: str | float) -> Floor:
-    if isinstance(floor, (int, float)):
+    if not isinstance(floor, str):
+        if not np.isfinite(floor):
+            raise OnecurveError(f"floor is {floor}; accepted are auto, fit, zero or a finite number (a loss)")
         return Floor(float(floor), "given", "as given")
     if floor == "zero":
         return Floor(0.0, "zero", "as asked: plain division by the final loss")
     if floor not in ("auto", "fit"):
         raise OnecurveError(f"floor is {floor!r}; accepted are auto, fit, zero or a number (a loss)")
-    compute, why_not = _compute(s)
+    with np.errstate(over="ignore"):
+        compute, why_not = _compute(s)
+    if compute is not None and not np.isfinite(compute).all():
+        why_not = "the compute of a size is too large for a number; check --x and --size"
+    if not (s.loss > 0).all():
+        why_not = f"a loss is {s.loss.min():g}, and the fit is one of logarithms"
+    elif compute is not None and (compute[1:] == compute[:-1]).all():
+        why_not = f"all sizes have the same compute ({compute[0]:g})"
     if s.sizes.size < MIN_SIZES:
         why_not = f"{s.sizes.size} sizes, and a fit of it needs at least {MIN_SIZES}"
     if compute is None or why_not:
@@ -404,6 +426,11 @@ def _choose_floor(s: Sampled, floor: str | float) -> Floor:
     ends = s.loss[:, -1]
     seeds = np.split(ends, np.cumsum(s.counts)[:-1])
     fit = fit_floor(compute, np.array([e.mean() for e in seeds]), seeds)
+    lowest = float(s.loss.min())
+    if floor == "auto" and fit.pinned and fit.floor >= lowest:
+        return Floor(
+            0.0, "zero", f"the fitted irreducible loss ({fit.floor:g}) is above a loss of the ladder ({lowest:g})", fit
+        )
     if fit.pinned or floor == "fit":
         weak = "" if fit.pinned else "; the ladder does not pin it"
         return Floor(fit.floor, "fit", f"fitted to the ends of the ladder{weak}: {fit.reason}", fit)
@@ -449,7 +476,7 @@ def _windows(
 ) -> list[Window]:
     out = []
     for low, high in WINDOWS:
-        low = max(low, after)
+        low = max(low, after, float(s.fraction[0]))
         inside = (s.fraction >= low - 1e-9) & (s.fraction <= high + 1e-9)
         if low >= high or not inside.any():
             continue
@@ -459,7 +486,7 @@ def _windows(
             again = exp.window_ratios(ratio1, inside)
             a, b = exp.interval(np.float64(corrected), again)
             interval = (float(a), float(b))
-        test = size_test(normalised[:, inside], s.counts)
+        test = size_test(normalised[:, inside], s.counts, ALPHA)
         out.append(Window(low, high, float(window_ratio(ratio0[inside])), corrected, interval, test))
     return out
 
@@ -476,7 +503,8 @@ def _last_above(fraction: FloatArray, excess: FloatArray) -> float | None:
     i = int(over[-1])
     if i == judged[-1]:
         return None
-    share = excess[i] / (excess[i] - excess[i + 1])
+    drop = excess[i] - excess[i + 1]
+    share = excess[i] / drop if np.isfinite(drop) else 1.0
     return float(fraction[i] + share * (fraction[i + 1] - fraction[i]))
 
 
@@ -487,7 +515,9 @@ def _crossing(
         return Crossing(factor, None, None, None)
     interval = None
     if exp is not None:
-        draws = [_last_above(fraction, row * factor - 1.0) for row in ratio1 / exp.ratio]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = ratio1 / exp.ratio
+        draws = [_last_above(fraction, row * factor - 1.0) for row in ratios]
         crossed = [d for d in draws if d is not None]
         if len(crossed) >= 0.95 * len(draws):
             low, high = np.quantile([1.0 if d is None else d for d in draws], [0.05, 0.95])
@@ -537,18 +567,18 @@ def _sensitivity(
 ) -> list[Sensitivity]:
     """The measurement at the other floors that the data allow, and at half and double the smoothing window."""
     choices: list[tuple[str, Sampled, float]] = []
-    if floor.value != 0.0:
+    lowest = float(s.loss.min())
+    if floor.value != 0.0 and lowest > 0.0:
         choices.append(("floor 0", s, 0.0))
     if floor.fit is not None:
-        lowest = float(s.loss.min())
-        for value in floor.fit.interval:
-            # An end of the interval may lie above a loss of the ladder; there nothing can be divided.
-            if value != floor.value and 0.0 < value < lowest:
-                choices.append((f"floor {value:.5g} (end of its interval)", s, value))
+        # An end of the interval may lie above a loss of the ladder; there nothing can be divided.
+        ends = [value for value in floor.fit.interval if value != floor.value and 0.0 < value < lowest]
+        choices += [(f"floor {value:.5g} (end of its interval)", s, value) for value in ends]
     if s.window > 0.0:
         for factor, word in ((0.5, "half"), (2.0, "double")):
-            again = ladder.sample(s.fraction, s.loss_name, s.kind, factor * s.window)
-            choices.append((f"{word} the smoothing window", again, floor.value))
+            again = ladder.sample(s.fraction, s.loss_name, s.kind, min(factor * s.window, 0.99))
+            if floor.value < again.loss.min():
+                choices.append((f"{word} the smoothing window", again, floor.value))
     out = [_judge("as reported", s.fraction, core, tolerance, after)]
     out += [_judge(words, t.fraction, _measure(t, value), tolerance, after) for words, t, value in choices]
     return out if len(out) > 1 else []
@@ -562,7 +592,7 @@ def _judge(choice: str, fraction: FloatArray, core: _Core, tolerance: float, aft
     return Sensitivity(
         choice,
         tuple(float(np.interp(x, fraction, core.spread)) for x in TOLERANCE_AT),
-        float(window_ratio(ratio[inside])),
+        float(window_ratio(ratio[inside])) if inside.any() else np.nan,
         _practical(fraction, core.spread, tolerance),
     )
 
@@ -589,6 +619,15 @@ def _floor_dict(floor: Floor) -> dict[str, Any]:
     return out
 
 
+def _run_keys(runs: Sequence[Run]) -> list[str]:
+    """A key for each run: its name, with where it was read from or a number where two share it."""
+    keys: dict[str, None] = {}
+    for run in runs:
+        name = run.config.name
+        tried = [name, f"{name} ({run.source})", *(f"{name} ({i})" for i in range(2, len(runs) + 2))]
+        keys[next(key for key in tried if key not in keys)] = None
+    return list(keys)
+
+
 def _size_key(size: float) -> str:
     return str(int(size)) if float(size).is_integer() else repr(float(size))
-

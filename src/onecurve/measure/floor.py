@@ -174,5 +174,6 @@ def _resampled_means(loss: FloatArray, seeds: list[FloatArray], rng: np.random.G
     draws = np.repeat(loss[None], DRAWS, axis=0)
     for i, ends in enumerate(seeds):
         if ends.size > 1:
-            draws[:, i] += mean_multipliers(rng, DRAWS, ends.size) @ (ends - ends.mean())
+            # As a factor: a mean loss stays above zero however far its seeds lie apart.
+            draws[:, i] *= np.exp(mean_multipliers(rng, DRAWS, ends.size) @ (ends / ends.mean() - 1.0))
     return draws

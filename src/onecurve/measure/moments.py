@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onecurve.fit import FloatArray, IntArray
 
@@ -108,22 +109,25 @@ def _mean_repeated(m: Moments, variance: FloatArray, ddof: int) -> FloatArray:
     return (variance[repeated] * (k / (k - ddof))).mean(axis=0)
 
 
-def mean_multipliers(rng: np.random.Generator, draws: int, seeds: int) -> FloatArray:
+def mean_multipliers(rng: np.random.Generator, draws: int, seeds: int) -> NDArray[np.float32]:
     """(draws, seeds) weights that turn centred values of K seeds into errors of their mean.
 
     Gaussian weights that sum to zero, scaled so that ``weights @ (v - mean(v))`` has variance ``s^2 / K`` with the
     unbiased ``s^2``: a plain bootstrap of K seeds has only ``(K - 1) / K`` of that, half at two seeds.
     """
-    g = rng.standard_normal((draws, seeds))
+    g = rng.standard_normal((draws, seeds), np.float32)
     g -= g.mean(axis=1, keepdims=True)
-    return g / np.sqrt(seeds * (seeds - 1.0))
+    g /= np.float32(np.sqrt(seeds * (seeds - 1.0)))
+    return g
 
 
-def variance_multipliers(rng: np.random.Generator, draws: int, seeds: int) -> FloatArray:
+def variance_multipliers(rng: np.random.Generator, draws: int, seeds: int) -> NDArray[np.float32]:
     """(draws, seeds) weights with mean 1 for squared deviations, so that their weighted sum varies as a variance does.
 
     Gamma weights with variance ``2 K (K + 1) / (3 (K - 1)^2)``: for normal data the weighted sum of squares of K seeds
     then has the relative variance ``2 / (K - 1)`` of a chi-squared, and at two seeds it is that chi-squared.
     """
     spread = 2.0 * seeds * (seeds + 1.0) / (3.0 * (seeds - 1.0) ** 2)
-    return rng.gamma(1.0 / spread, spread, (draws, seeds))
+    weights = rng.standard_gamma(1.0 / spread, (draws, seeds), np.float32)
+    weights *= np.float32(spread)
+    return weights

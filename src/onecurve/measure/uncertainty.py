@@ -48,8 +48,9 @@ class Experiments:
     def window_ratios(self, ratio: FloatArray, window: NDArray[np.bool_]) -> FloatArray:
         """(draws,) re-estimates over truth of the root mean square of Delta / sigma in a window of fractions."""
         truth = ratio[window]
-        again = truth * self.deviation[:, window] / self.noise_floor[:, window]
-        return window_ratio(again) / window_ratio(truth)
+        if not (np.isfinite(truth).all() and truth.any()):
+            return np.ones(self.deviation.shape[0])  # without noise, or without spread, there is nothing to re-estimate
+        return window_ratio(truth * self.ratio[:, window]) / window_ratio(truth)
 
 
 def experiments(
@@ -82,10 +83,12 @@ def experiments(
     true_deviation = np.sqrt(true_means.var(axis=0) + variance) / middle
     true_noise = noise_floor(raw, ddof=1)
 
-    residual_ell = [normalised[starts[s] : starts[s] + counts[s]] - ell.mean[s] for s in repeated]
-    residual_raw = [reducible[starts[s] : starts[s] + counts[s]] / raw.mean[s] - 1.0 for s in repeated]
-    squares_ell = [r * r for r in residual_ell]
-    squares_raw = [r * r for r in residual_raw]
+    # Single precision is plenty for simulated errors, and the products below are most of a large collapse's time.
+    def centred(curves: FloatArray, mean: FloatArray, s: int) -> NDArray[np.float32]:
+        return (curves[starts[s] : starts[s] + counts[s]] / mean[s] - 1.0).astype(np.float32)
+
+    residual_ell = [centred(normalised, ell.mean, s) * ell.mean[s].astype(np.float32) for s in repeated]
+    squares = [np.hstack([e * e, centred(reducible, raw.mean, s) ** 2]) for e, s in zip(residual_ell, repeated, strict=True)]
     pooled_dof = float((counts[repeated] - 1).sum())
 
     out_deviation = np.empty((draws, grid))
@@ -98,19 +101,20 @@ def experiments(
         for i, s in enumerate(repeated):
             seeds = int(counts[s])
             means[:, s] += mean_multipliers(rng, some, seeds) @ residual_ell[i]
-            weights = variance_multipliers(rng, some, seeds)
-            variance_sum += weights @ squares_ell[i] / seeds
-            noise_sum += weights @ squares_raw[i] / (seeds - 1)
+            sums = variance_multipliers(rng, some, seeds) @ squares[i]
+            variance_sum += sums[:, :grid] / seeds
+            noise_sum += sums[:, grid:] / (seeds - 1)
         for s in np.flatnonzero(counts == 1):
             # One seed: its error is borrowed from the seeds of the other sizes.
             for residual in residual_ell:
-                means[:, s] += rng.standard_normal((some, residual.shape[0])) @ residual / np.sqrt(pooled_dof)
+                z = rng.standard_normal((some, residual.shape[0]), np.float32)
+                means[:, s] += z @ residual / np.sqrt(pooled_dof)
         spread = (means.var(axis=1) + variance_sum / repeated.size) * (n / (n - 1))
         rows = slice(first, first + some)
         with np.errstate(divide="ignore", invalid="ignore"):
             again = np.sqrt(spread) / means.mean(axis=1) / true_deviation
             out_deviation[rows] = np.where(true_deviation > 0, again, 1.0)  # at x = 1 there is no spread at all
-            out_noise[rows] = np.sqrt(noise_sum / repeated.size) / true_noise
+            out_noise[rows] = np.where(true_noise > 0, np.sqrt(noise_sum / repeated.size) / true_noise, 1.0)
     return Experiments(out_deviation, out_noise)
 
 
@@ -163,7 +167,15 @@ def size_test(normalised: FloatArray, counts: IntArray, alpha: float = 0.05) -> 
     if noise == 0.0:
         return SizeTest(np.inf if signal > 0 else 0.0, 0.0 if signal > 0 else 1.0, dof, 0.0)
     threshold = float(fdtri(*dof, 1.0 - alpha))
-    shift = float(brentq(lambda nc: ncfdtr(*dof, nc, threshold) - 0.2, 1e-6, 1e6))  # power 80 %
+
+    def missed(shift: float) -> float:
+        """Probability of missing a shift of the means, above the 20 % that are allowed."""
+        return float(ncfdtr(*dof, shift, threshold)) - 0.2
+
+    high = 1.0
+    while missed(high) > 0:  # a bracket from below: far above the root the distribution function is nan
+        high *= 2.0
+    shift = float(brentq(missed, high / 2.0 if high > 1.0 else 1e-6, high))
     statistic = signal / noise
     return SizeTest(statistic, float(fdtrc(*dof, statistic)), dof, float(np.sqrt(shift * noise / n)))
 

@@ -15,7 +15,7 @@ PLASMA = (
     "#e16462", "#ed7953", "#f68f44", "#fca636", "#fec029", "#f9dc24", "#f0f921",
 )  # fmt: skip
 """The map at 16 equal steps; between them linearly."""
-STRETCH = {"light": (0.0, 0.76), "dark": (0.36, 1.0)}
+STRETCH = {"light": (0.0, 0.72), "dark": (0.36, 1.0)}
 
 ROLES = {
     "light": {
@@ -45,7 +45,7 @@ def size_colours(count: int, theme: str = "light") -> list[str]:
 
     Examples:
         >>> size_colours(2)
-        ['#0d0887', '#f28749']
+        ['#0d0887', '#f48b47']
     """
     low, high = STRETCH[theme]
     at = np.linspace(low, high, count) if count > 1 else np.array([(low + high) / 2])

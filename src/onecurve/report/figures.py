@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onecurve.errors import OnecurveError
-from onecurve.measure.collapse import LAST, TOLERANCE_AT, Collapse
+from onecurve.measure.collapse import TOLERANCE_AT, Collapse
 from onecurve.report.colours import ROLES, size_colours
 from onecurve.report.panels import (
     Axis,
     Panels,
     View,
     crossing_words,
+    evenly,
     floor_words,
     optional,
     own_noise,
@@ -111,7 +112,7 @@ def save_figure(path: str | Path, *collapses: Collapse) -> None:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise OnecurveError(f"{path}: a figure is written as {', '.join(SUFFIXES)}; got suffix {path.suffix!r}")
-    figure = draw(*collapses)
+    figure: Any = draw(*collapses)
     # Dates and program versions would make equal figures differ.
     metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
     with _style():
@@ -121,7 +122,7 @@ def save_figure(path: str | Path, *collapses: Collapse) -> None:
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def _style() -> Generator[None]:
     """Our settings on top of matplotlib's own, whatever the user's are; these come back afterwards."""
     matplotlib = optional("matplotlib")
     with matplotlib.rc_context():
@@ -130,7 +131,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _places(figure: Figure, columns: int) -> list[list[list[Any]]]:
+def _places(figure: Any, columns: int) -> list[list[list[Any]]]:
     """The places of the panels, for each collapse; the normalised curves have a strip of residuals below them.
 
     All are cells of one grid, so that the edges of the panels stay in line.
@@ -232,7 +233,8 @@ def _ends(axes: list[Any], panels: Panels, shown: View) -> None:
     for size in sizes:
         mine = rows == size
         ax.plot(ends.x_runs[mine], ends.y_runs[mine], "o", color=colours[size], ms=2.2, mew=0, alpha=0.7)
-    ax.scatter(ends.x, ends.y, s=30, facecolors="none", edgecolors=[colours[s] for s in sizes], linewidths=1.2, zorder=4)
+    edges = [colours[s] for s in sizes]
+    ax.scatter(ends.x, ends.y, s=30, facecolors="none", edgecolors=edges, linewidths=1.2, zorder=4)
     _text(ax, floor_words(panels.collapse), "lower left")
 
 
@@ -266,14 +268,12 @@ def _text(ax: Any, words: str, where: str, below: float = 0.03) -> None:
     )
 
 
-def _legend(figure: Figure, shown: View) -> None:
+def _legend(figure: Any, shown: View) -> None:
     """One legend of the sizes for all panels."""
     from matplotlib.lines import Line2D
 
     colours = _colours(shown)
-    named = shown.sizes
-    if len(named) > MOST_NAMES:
-        named = [named[i] for i in np.unique(np.linspace(0, len(named) - 1, MOST_NAMES).round().astype(int))]
+    named = [shown.sizes[i] for i in evenly(len(shown.sizes), MOST_NAMES)]
     title = f"size (parameters{', some of ' + str(len(shown.sizes)) if len(named) < len(shown.sizes) else ''})"
     handles = [Line2D([], [], color=colours[s], lw=2) for s in named]
     room = 10 if len(shown.panels) <= 2 else 5 * len(shown.panels)
@@ -305,14 +305,18 @@ def _scale(
     (ax.set_xlim if which == "x" else ax.set_ylim)(low, high)
     target.set_label_text(axis.label, parse_math=False)
     words = _percent if percent else human if counts else _power
+
+    def text(value: float, _: int | None) -> str:
+        return words(value)
+
     if axis.log:
         target.set_major_locator(FixedLocator(log_ticks(low, high)))
         target.set_minor_locator(NullLocator())
         target.set_minor_formatter(NullFormatter())
-        target.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+        target.set_major_formatter(FuncFormatter(text))
     elif counts:
         target.set_major_locator(MaxNLocator(5))
-        target.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
+        target.set_major_formatter(FuncFormatter(text))
 
 
 def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
@@ -332,7 +336,8 @@ def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
             return ticks
     from matplotlib.ticker import MaxNLocator
 
-    return [float(f"{v:.6g}") for v in MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high) if low <= v <= high]
+    even = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return [float(f"{v:.6g}") for v in even if low <= v <= high]
 
 
 def _percent(value: float) -> str:

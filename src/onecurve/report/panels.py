@@ -203,7 +203,8 @@ def floor_words(c: Collapse) -> str:
     fit = c.floor.fit
     if fit is None:
         return f"floor {c.floor.value:.5g} ({c.floor.how})"
-    text = f"floor {fit.floor:.5g}\ninterval {fit.interval[0]:.5g} to {fit.interval[1]:.5g} (grey)\nexponent {fit.exponent:.3f}"
+    low, high = fit.interval
+    text = f"floor {fit.floor:.5g}\ninterval {low:.5g} to {high:.5g} (grey)\nexponent {fit.exponent:.3f}"
     return text if c.floor.how == "fit" else f"{text}\nnot pinned: {c.floor.value:.5g} was subtracted"
 
 
@@ -234,17 +235,15 @@ def reduced(x: FloatArray, y: FloatArray, most: int) -> tuple[FloatArray, FloatA
 def _panels(c: Collapse, name: str, fitted: bool) -> Panels:
     s = c.sampled
     keep = _subset(c)
-    thinned = keep.size < len(s.runs)
+    thinned = len(keep) < len(s.runs)
     rows = np.repeat(c.sizes, c.counts)
-    most = max(FEWEST_POINTS, min(MOST_POINTS, BUDGET // max(1, keep.size + len(s.unfinished))))
+    most = max(FEWEST_POINTS, min(MOST_POINTS, BUDGET // max(1, len(keep) + len(s.unfinished))))
     raw = [_raw(s.runs[i], s.loss_name, "run", most) for i in keep]
     raw += [_raw(run, s.loss_name, "unfinished", most) for run in s.unfinished[:MOST_RUNS]]
-    normalised = [
-        Line(s.runs[i].config.name, float(rows[i]), c.fraction, np.asarray(c.normalised[i])) for i in keep
-    ]
+    normalised = [Line(s.runs[i].config.name, float(rows[i]), c.fraction, np.asarray(c.normalised[i])) for i in keep]
     if thinned:
         means = moments(c.loss, c.counts).mean
-        starts = np.concatenate([[0], np.cumsum(c.counts)[:-1]])
+        starts = np.cumsum(c.counts) - c.counts
         for i, (size, count) in enumerate(zip(c.sizes, c.counts, strict=True)):
             label = f"mean of {count} runs"
             ends = [s.runs[k] for k in range(starts[i], starts[i] + count)]
@@ -255,17 +254,25 @@ def _panels(c: Collapse, name: str, fitted: bool) -> Panels:
     return Panels(name, c, tuple(raw), tuple(normalised), residual, _ends(c, fitted), thinned)
 
 
-def _subset(c: Collapse) -> np.ndarray:
+def evenly(count: int, most: int) -> list[int]:
+    """At most ``most`` of ``count`` places, evenly spaced, with the first and the last.
+
+    Examples:
+        >>> evenly(9, 5), evenly(3, 5)
+        ([0, 2, 4, 6, 8], [0, 1, 2])
+    """
+    if count <= most:
+        return list(range(count))
+    return [round(i * (count - 1) / max(most - 1, 1)) for i in range(most)]
+
+
+def _subset(c: Collapse) -> list[int]:
     """Rows to draw: all, or evenly spaced ones of each size."""
     if len(c.sampled.runs) <= MOST_RUNS:
-        return np.arange(len(c.sampled.runs))
+        return list(range(len(c.sampled.runs)))
     each = max(1, MOST_RUNS // len(c.sizes))
-    starts = np.concatenate([[0], np.cumsum(c.counts)[:-1]])
-    rows = [
-        start + np.unique(np.linspace(0, count - 1, min(each, int(count))).round().astype(int))
-        for start, count in zip(starts, c.counts, strict=True)
-    ]
-    return np.concatenate(rows)
+    starts = np.cumsum(c.counts) - c.counts
+    return [int(start) + i for start, count in zip(starts, c.counts, strict=True) for i in evenly(int(count), each)]
 
 
 def _raw(run: Run, loss_name: str, kind: Literal["run", "unfinished"], most: int) -> Line:
@@ -280,8 +287,8 @@ def _ends(c: Collapse, fitted: bool) -> Ends:
     if not fitted or fit is None:
         none = np.empty(0)
         return Ends(np.repeat(c.sizes, c.counts), ends, c.sizes, means, none, none, np.empty((2, 0)))
-    low, high = fit.compute.min(), fit.compute.max()
-    x = np.geomspace(low / 1.3, high * 1.3, 100)
+    low, high = float(fit.compute.min()), float(fit.compute.max())
+    x: FloatArray = np.geomspace(low / 1.3, high * 1.3, 100)
     predicted = fit.predict(x)
     return Ends(
         x_runs=np.repeat(fit.compute, c.counts),

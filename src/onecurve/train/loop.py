@@ -27,7 +27,9 @@ from onecurve.train.recipe import Rung
 
 SAVE_EVERY = 20.0
 """Seconds between checkpoints."""
-_EVALUATION_ROWS = 2048
+TELL_EVERY = 0.25
+"""Seconds between reports of progress, which is also how often a wish to stop is looked at."""
+_EVALUATION_ROWS = 512  # keeps the activations of all models in the cache
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (R, B), targets (R, B)) -> one loss a model and sample, (R, B)."""
@@ -112,15 +114,15 @@ class BatchedMLPs:
 
 
 def evaluation_steps(steps: int, points: int) -> list[int]:
-    """Steps after which to evaluate: half evenly spaced, half log-spaced over the last three decades; ends at the last.
+    """Steps after which to evaluate: half evenly spaced, half log-spaced from a hundredth of the run; ends at the last.
 
     Examples:
         >>> evaluation_steps(1000, 8)
-        [1, 10, 100, 250, 500, 750, 1000]
+        [10, 46, 215, 250, 500, 750, 1000]
     """
     half = points // 2
     even = np.linspace(0, steps, half + 1)[1:]
-    geometric = np.geomspace(max(1.0, steps / 1000.0), steps, points - half)
+    geometric = np.geomspace(max(1.0, steps / 100.0), steps, points - half)
     return np.unique(np.concatenate([even, geometric]).round().astype(int)).tolist()
 
 
@@ -194,7 +196,7 @@ def train_rung(rung: Rung, out: Path, progress: Callable[[int], None], stopped: 
     def after_step(step: int) -> bool:
         nonlocal last_told, last_saved
         now = time.monotonic()
-        if now - last_told < 0.25:
+        if now - last_told < TELL_EVERY:
             return True
         last_told = now
         progress(step)

@@ -61,6 +61,8 @@ class HorizonSection(_Section):
 
     scale: float | None = Field(default=None, gt=0)
     exponent: float | None = Field(default=None, gt=1)
+    multiple: float = Field(default=1.0, gt=0)
+    """Train for this multiple of the law's horizon: curves collapse at any constant multiple of it."""
     made_by: str = ""
     """The command that made the law."""
     samples_per_param: float | list[float] | None = None
@@ -109,7 +111,7 @@ class Recipe(_Section):
         n = self.model.n_params(width)
         h = self.horizon
         if h.scale is not None and h.exponent is not None:
-            samples = (n / h.scale) ** h.exponent / (6.0 * n)
+            samples = h.multiple * (n / h.scale) ** h.exponent / (6.0 * n)
         elif isinstance(h.samples_per_param, list):
             samples = n * h.samples_per_param[self.ladder.widths.index(width)]
         else:

@@ -1,0 +1,5 @@
+"""``python -m onecurve``: the command line."""
+
+from onecurve.cli import main
+
+main()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from onecurve.controls import controls, differences
+from onecurve.run import RunConfig
+from onecurve.schedule import Schedule
+
+
+def config(**options) -> RunConfig:
+    base = {
+        "name": "a",
+        "n_params": 1e6,
+        "horizon": 20e6,
+        "batch_tokens": 1e4,
+        "learning_rate": 1e-2,
+        "weight_decay": 0.1,
+        "parameterisation": "mup",
+        "schedule": Schedule(shape="linear", warmup=0.02),
+    }
+    return RunConfig(**(base | options))
+
+
+def test_timescale_is_batch_over_rate_decay_and_horizon():
+    assert controls(config()).timescale == pytest.approx(1e4 / (1e-2 * 0.1 * 20e6))
+    assert controls(config(weight_decay=0.0)).timescale == math.inf
+    assert controls(config(batch_tokens=None)).timescale is None
+
+
+def test_the_schedule_is_compared_apart_from_its_warmup():
+    a, b = (controls(config(schedule=Schedule(shape="linear", warmup=w))) for w in (0.0, 0.5))
+    assert a.schedule == b.schedule
+    assert (a.warmup, b.warmup) == (0.0, 0.5)
+
+
+def test_equal_controls_differ_in_nothing():
+    assert differences([config(), config(name="b", n_params=4e6, horizon=80e6, learning_rate=2.5e-3)]) == []
+
+
+@pytest.mark.parametrize(
+    ("factor", "level"), [(1.0, None), (1.14, None), (1.16, "warns"), (1.49, "warns"), (1.51, "fails")]
+)
+@pytest.mark.parametrize("what", ["timescale", "tokens per parameter"])
+def test_ratios_warn_and_fail_where_stated(what, factor, level):
+    if what == "timescale":
+        other = config(weight_decay=0.1 * factor)
+    else:
+        other = config(horizon=20e6 * factor, learning_rate=1e-2 / factor)
+    found = differences([config(), other])
+    assert [(f.control, f.level) for f in found] == ([] if level is None else [(what, level)])
+
+
+def test_warmup_shares_warn_beyond_two_hundredths():
+    def with_warmup(w):
+        return config(schedule=Schedule(shape="linear", warmup=w))
+
+    assert differences([with_warmup(0.0), with_warmup(0.019)]) == []
+    (found,) = differences([with_warmup(0.0), with_warmup(0.03)])
+    assert (found.control, found.level) == ("warmup", "warns")
+    assert "from 0 to 0.03" in found.text
+
+
+def test_a_run_without_decay_among_others_fails():
+    (found,) = differences([config(), config(weight_decay=0.0)])
+    assert (found.control, found.level) == ("timescale", "fails")
+
+
+def test_runs_without_decay_agree():
+    assert differences([config(weight_decay=0.0), config(weight_decay=0.0)]) == []
+
+
+def test_what_some_runs_lack_is_unknown_and_counted():
+    (found,) = differences([config(), config(parameterisation=None), config(parameterisation=None)])
+    assert (found.control, found.level) == ("parameterisation", "unknown")
+    assert "1 of 3 runs records it" in found.text
+
+
+def test_tokens_per_parameter_mean_nothing_off_a_token_axis():
+    pair = [config(), config(horizon=200e6, learning_rate=1e-3)]
+    assert [f.control for f in differences(pair)] == ["tokens per parameter"]
+    assert differences(pair, x_is_tokens=False) == []

@@ -1,0 +1,145 @@
+import json
+
+import pytest
+import torch
+
+from onecurve import Ladder, OnecurveError, read
+from onecurve.train.fourier import FourierStream
+from onecurve.train.ladder import Stopped, share_done, train_ladder
+from onecurve.train.loop import BatchedMLPs, evaluation_steps, train_rung
+from onecurve.train.recipe import rungs
+
+
+def never() -> bool:
+    return False
+
+
+def ignore(*_: object) -> None:
+    pass
+
+
+def metrics(out):
+    return {p.parent.name: p.read_bytes() for p in sorted(out.rglob("metrics.jsonl"))}
+
+
+def test_a_trained_ladder_reads_back_as_one_family_a_parameterisation(recipe, tmp_path):
+    train_ladder(recipe, tmp_path, ignore, workers=1)
+    runs = read([tmp_path / "runs"]).runs
+    assert len(runs) == 8
+    assert {r.config.parameterisation for r in runs} == {"mup", "standard"}
+    ladder = Ladder([r for r in runs if r.config.parameterisation == "mup"])
+    assert ladder.sizes == [8 * 2 + 4 * 64 + 8, 12 * 2 + 4 * 144 + 12]
+    sampled = ladder.sample()
+    assert sampled.kind == "held-out" and sampled.loss_name == "test_loss" and not sampled.unfinished
+    assert (sampled.loss[:, -1] < sampled.loss[:, 0]).all()
+
+
+def test_the_largest_model_learns_at_the_scaled_rate(recipe):
+    large = rungs(recipe)[1]
+    mup = next(m for m in large.members if m.parameterisation == "mup").config
+    standard = next(m for m in large.members if m.parameterisation == "standard").config
+    assert mup.learning_rate == pytest.approx(0.01 * 8 / 12)
+    assert mup.weight_decay == pytest.approx(0.1 * 12 / 8)
+    assert standard.learning_rate == 0.01 and standard.weight_decay == 0.1
+    assert mup.base_learning_rate == standard.base_learning_rate == 0.01
+
+
+def test_at_the_base_width_both_parameterisations_are_the_same_model(recipe, tmp_path):
+    train_rung(rungs(recipe)[0], tmp_path, ignore, never)
+    lines = metrics(tmp_path)
+    assert lines["mup-width-8-seed-0"] == lines["standard-width-8-seed-0"]
+    assert lines["mup-width-8-seed-0"] != lines["mup-width-8-seed-1"]
+    assert lines["mup-width-8-seed-1"] != lines["mup-width-8-seed-1-data-0"]
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, 60])
+def test_a_stopped_run_goes_on_to_the_same_bytes(recipe, tmp_path, monkeypatch, stop_at):
+    monkeypatch.setattr("onecurve.train.loop.TELL_EVERY", 0.0)
+    rung = rungs(recipe)[0]
+    assert train_rung(rung, tmp_path / "whole", ignore, never)
+    calls = iter(range(10_000))
+    assert not train_rung(rung, tmp_path / "cut", ignore, lambda: next(calls) + 1 >= stop_at)
+    assert train_rung(rung, tmp_path / "cut", ignore, never)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    ends = [torch.load(tmp_path / d / "checkpoints" / "width-8.pt", weights_only=True) for d in ("cut", "whole")]
+    torch.testing.assert_close(ends[0]["program"], ends[1]["program"], rtol=0, atol=0)
+
+
+def test_points_beyond_the_checkpoint_are_cut_and_the_cut_is_logged(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("onecurve.train.loop.TELL_EVERY", 0.0)
+    rung = rungs(recipe)[0]
+    train_rung(rung, tmp_path / "whole", ignore, never)
+    calls = iter(range(10_000))
+    train_rung(rung, tmp_path / "cut", ignore, lambda: next(calls) >= 20)
+    run = tmp_path / "cut" / "runs" / "mup-width-8-seed-0"
+    # A process that was killed had logged more than its checkpoint knows, the last line torn.
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "samples": 1584.0, "test_loss": 0.1, "train_loss": 0.1}\n{"step": 100, "sam')
+    train_rung(rung, tmp_path / "cut", ignore, never)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [e["event"] for e in events] == ["start", "stop", "resume", "finish"]
+    assert events[2]["points_cut"] == 2
+
+
+def test_a_finished_rung_is_not_trained_again(recipe, tmp_path):
+    rung = rungs(recipe)[0]
+    train_rung(rung, tmp_path, ignore, never)
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.jsonl")}
+    assert train_rung(rung, tmp_path, ignore, never)
+    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.jsonl")}
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(recipe, tmp_path):
+    train_rung(rungs(recipe)[0], tmp_path, ignore, never)
+    other = recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"warmup": 0.2})})
+    with pytest.raises(OnecurveError, match="belongs to another recipe"):
+        train_rung(rungs(other)[0], tmp_path, ignore, never)
+
+
+def test_two_processes_write_what_one_writes(recipe, tmp_path):
+    train_ladder(recipe, tmp_path / "one", ignore, workers=1)
+    train_ladder(recipe, tmp_path / "two", ignore, workers=2)
+    # Two processes use one thread each; a thread more or less may change the order of a sum.
+    one, two = (Ladder(r for r in read([tmp_path / d / "runs"]).runs if "mup" in r.config.name) for d in ("one", "two"))
+    assert abs(one.sample().loss / two.sample().loss - 1).max() < 1e-4
+
+
+def test_a_wish_to_stop_is_raised_after_saving(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("onecurve.train.loop.TELL_EVERY", 0.0)
+    import signal
+
+    def interrupt(state: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Stopped):
+        train_ladder(recipe, tmp_path, interrupt, workers=1)
+    assert list((tmp_path / "checkpoints").glob("*.pt"))
+    train_ladder(recipe, tmp_path, ignore, workers=1)
+
+
+def test_progress_counts_rungs_by_their_cost(recipe):
+    small, large = rungs(recipe)
+    assert share_done([(small, 0), (large, 0)]) == 0.0
+    assert share_done([(small, small.steps), (large, large.steps)]) == 1.0
+    assert share_done([(small, small.steps), (large, 0)]) < 0.5
+
+
+def test_evaluations_are_half_linear_half_geometric_and_end_at_the_end():
+    steps = evaluation_steps(10_000, 40)
+    assert steps[-1] == 10_000 and steps == sorted(set(steps))
+    assert {500 * k for k in range(1, 21)} <= set(steps)
+    assert steps[0] == 100
+    assert evaluation_steps(3, 64) == [1, 2, 3]
+
+
+def test_a_model_whose_loss_is_nan_leaves_its_neighbours_alone(recipe, tmp_path):
+    rung = rungs(recipe)[0]
+    sick, well = (BatchedMLPs(rung, FourierStream(recipe.task)) for _ in range(2))
+    with torch.no_grad():
+        sick.weights["readout"][0] = float("nan")
+    for step in range(3):
+        a, b = sick.update(step, 1.0), well.update(step, 1.0)
+    assert torch.isnan(a[0])
+    torch.testing.assert_close(a[1:], b[1:], rtol=0, atol=0)
+    torch.testing.assert_close(sick.evaluate()[1:], well.evaluate()[1:], rtol=0, atol=0)
