@@ -46,30 +46,32 @@ def main(families: int) -> None:
             true_sigma[middle],
             true_delta[middle],
             (true_delta / true_sigma)[middle],
-            window_ratio((true_delta / true_sigma)[window]),
+            window_ratio(true_delta, true_sigma, window),
         ]
         for seeds in (2, 3, 5):
             hits = np.zeros(4)
             rng = np.random.default_rng([seeds, int(10 * between)])
             for i in range(families):
                 reducible = family(rng, seeds, between)
-                normalised, counts, ell, raw = estimates(reducible, seeds)
+                normalised, _, ell, raw = estimates(reducible, seeds)
                 exp = experiments(normalised, reducible, ell, raw, seed=i, draws=400)
                 assert exp is not None
                 delta, sigma = deviation(ell, 1), noise_floor(raw, 1)
                 ratios = exp.deviation / exp.noise_floor
-                windows = exp.window_ratios(delta / sigma, window)
+                windows = exp.window_ratios(delta, sigma, window)
                 intervals = [
                     noise_interval(raw)[:, middle],
                     exp.interval(delta, exp.deviation)[:, middle],
                     exp.interval(delta / sigma, ratios)[:, middle],
-                    exp.interval(window_ratio((delta / sigma)[window]), windows),
+                    exp.interval(window_ratio(delta, sigma, window), windows),
                 ]
                 hits += [low <= t <= high for (low, high), t in zip(intervals, true, strict=True)]
             row = "  ".join(f"{h / families:9.1%}" for h in hits)
             print(f"{seeds:5d}  {between:13.1f} | {row}")
-    print(f"\nbinomial standard error at 90 %: {np.sqrt(0.09 / families):.1%}; centre of the curve at .5: "
-          f"{centre(ell)[middle]:.2f}")
+    print(
+        f"\nbinomial standard error at 90 %: {np.sqrt(0.09 / families):.1%}; centre of the curve at .5: "
+        f"{centre(ell)[middle]:.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The demo as a new user runs it: wall time, how tightly each ladder collapses, and whether the rate is near its best.
 
-    python benchmarks/demo.py [folder]        # trains unless the folder holds a finished demo
+python benchmarks/demo.py [folder]        # trains unless the folder holds a finished demo
 """
 
 import subprocess
@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from demo_search import line, main, rms_ratio
-
 from onecurve import collapse, families, read
 from onecurve.train.recipe import EXAMPLES, load_recipe, rungs
 
@@ -17,7 +16,9 @@ from onecurve.train.recipe import EXAMPLES, load_recipe, rungs
 def demo(folder: Path) -> None:
     recipe = load_recipe(EXAMPLES / "demo.toml")
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "onecurve", "demo", "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "onecurve", "demo", "--out", str(folder)], check=True, stdout=subprocess.DEVNULL
+    )
     print(f"wall time of the whole demo: {time.perf_counter() - began:.0f} s")
     sizes = [recipe.model.n_params(r.width) for r in rungs(recipe)]
     print(f"sizes {sizes}: N spans {sizes[-1] / sizes[0]:.2f} x; {recipe.evaluation.samples} shared held-out samples")

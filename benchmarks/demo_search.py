@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from onecurve import collapse, families, read
+from onecurve.measure.collapse import within_window
+from onecurve.measure.uncertainty import window_ratio
 from onecurve.store import dumps, write_atomic
 from onecurve.train.ladder import train_ladder
 from onecurve.train.recipe import EXAMPLES, Recipe, load_recipe
@@ -23,9 +25,9 @@ JUDGED = (0.6, 0.95)
 
 
 def rms_ratio(c) -> float:
-    """Root mean square of Delta / sigma (ddof 1) on [.6, .95]."""
-    inside = (c.fraction >= JUDGED[0] - 1e-9) & (c.fraction <= JUDGED[1] + 1e-9)
-    return float(np.sqrt(np.mean((c.corrected_deviation / c.corrected_noise_floor)[inside] ** 2)))
+    """Root mean square of Delta over that of sigma (ddof 1) on [.6, .95]."""
+    inside = within_window(c.fraction, *JUDGED)
+    return float(window_ratio(c.corrected_deviation, c.corrected_noise_floor, inside))
 
 
 def line(c) -> str:

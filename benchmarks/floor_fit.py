@@ -36,9 +36,7 @@ def recipe_a(compute: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, float]:
     for a in np.linspace(0.1, 1, 10):
         for b in np.linspace(0.01, 0.3, 10):
             for floor in np.linspace(0.1, 1, 10) * loss.min():
-                found = minimize(
-                    objective, [a, b, floor], (compute, loss), method="L-BFGS-B", bounds=[(0, None)] * 3
-                )
+                found = minimize(objective, [a, b, floor], (compute, loss), method="L-BFGS-B", bounds=[(0, None)] * 3)
                 if found.fun < best[1]:
                     best = (found.x, float(found.fun))
     return best

@@ -1,6 +1,6 @@
 """Time to import the package and to print the help, as whole processes: best and median of several.
 
-    python benchmarks/startup.py
+python benchmarks/startup.py
 """
 
 import statistics

@@ -121,20 +121,8 @@ def test_shares_and_crossings_equal_the_published_ones(published):
 
 def test_windows_equal_the_published_ones(published):
     c = published.collapse
-    for (low, high), value in zip(((0.1, 0.5), (0.5, 0.9), (0.9, 0.98)), STRETCHES[published.name][-1], strict=True):
-        inside = (c.fraction >= low - 1e-9) & (c.fraction < high - 1e-9)
-        got = np.sqrt(np.mean(c.deviation[inside] ** 2) / np.mean(c.noise_floor[inside] ** 2))
-        assert got == pytest.approx(value, abs=5.1e-5)
-
-
-def test_reported_windows_are_root_mean_squares_of_the_ratio(published):
-    c = published.collapse
-    for window in c.windows:
-        inside = (c.fraction >= window.low - 1e-9) & (c.fraction <= window.high + 1e-9)
-        assert window.ratio == pytest.approx(np.sqrt(np.mean(c.ratio[inside] ** 2)), rel=1e-12)
-        # Near the published ratio of root mean squares, which weighs the same points differently.
-        published_ratio = dict(zip((0.1, 0.5, 0.9), STRETCHES[published.name][-1], strict=True))[window.low]
-        assert window.ratio == pytest.approx(published_ratio, rel=0.015)
+    assert [(w.low, w.high) for w in c.windows] == [(0.1, 0.5), (0.5, 0.9), (0.9, 0.98)]
+    assert [w.ratio for w in c.windows] == pytest.approx(STRETCHES[published.name][-1], abs=5.1e-5)
 
 
 def test_noise_of_each_size_equals_the_published_one(published):

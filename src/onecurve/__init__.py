@@ -39,7 +39,21 @@ if TYPE_CHECKING:
     from onecurve.run import RunConfig as RunConfig
     from onecurve.schedule import Schedule as Schedule
 
-__all__ = sorted(_WHERE)  # noqa: PLE0605  (a list of names, each resolved below)
+__all__ = [
+    "Collapse",
+    "Columns",
+    "Curve",
+    "Ladder",
+    "OnecurveError",
+    "Run",
+    "RunConfig",
+    "Schedule",
+    "collapse",
+    "draw",
+    "families",
+    "fit_horizon",
+    "read",
+]
 
 
 def __getattr__(name: str) -> Any:

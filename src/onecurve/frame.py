@@ -201,7 +201,8 @@ def _loss_columns(points: pl.DataFrame, columns: Columns, label: str) -> dict[st
         held_out = columns.held_out or columns.loss in HELD_OUT
         return {columns.loss: "held-out" if held_out else "training"}
     found: dict[str, LossKind] = {}
-    for names, kind in ((HELD_OUT, "held-out"), (TRAINING, "training")):
+    kinds: tuple[tuple[tuple[str, ...], LossKind], ...] = ((HELD_OUT, "held-out"), (TRAINING, "training"))
+    for names, kind in kinds:
         here = [name for name in names if name in points.columns]
         if len(here) > 1:
             raise OnecurveError(
@@ -239,7 +240,7 @@ def _axis(points: pl.DataFrame, columns: Columns, label: str) -> str:
 def _numbers(table: pl.DataFrame, name: str, label: str) -> FloatArray:
     """A column as float64, empty cells as nan; a cell that is no number is an error with its row."""
     column = table[name]
-    if column.dtype == pl.Boolean or not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Null)):
+    if not (column.dtype.is_numeric() or column.dtype == pl.String or column.dtype == pl.Null):
         raise OnecurveError(f"{label}: column {name!r} holds {column.dtype}, not numbers; choose another column")
     if column.dtype == pl.String:
         text = column.str.strip_chars().str.to_lowercase()

@@ -143,5 +143,6 @@ def test_intervals_hold_the_truth_where_a_bootstrap_does_not(seeds):
     assert plain / families < 0.75
 
 
-def test_window_ratio_is_a_root_mean_square():
-    assert window_ratio(np.array([[3.0, 4.0], [0.0, 0.0]])) == pytest.approx([np.sqrt(12.5), 0.0])
+def test_window_ratio_is_a_ratio_of_root_mean_squares():
+    delta, sigma = np.array([[3.0, 4.0, 99.0], [0.0, 0.0, 99.0]]), np.array([1.0, 7.0, 99.0])
+    assert window_ratio(delta, sigma, np.array([True, True, False])) == pytest.approx([np.sqrt(12.5 / 25.0), 0.0])

@@ -1,4 +1,5 @@
 import json
+import signal
 
 import pytest
 import torch
@@ -107,10 +108,11 @@ def test_two_processes_write_what_one_writes(recipe, tmp_path):
 
 def test_a_wish_to_stop_is_raised_after_saving(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("onecurve.train.loop.TELL_EVERY", 0.0)
-    import signal
+    wishes = iter([signal.SIGINT])
 
     def interrupt(state: object) -> None:
-        signal.raise_signal(signal.SIGINT)
+        for wish in wishes:
+            signal.raise_signal(wish)
 
     with pytest.raises(Stopped):
         train_ladder(recipe, tmp_path, interrupt, workers=1)

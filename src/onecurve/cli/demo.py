@@ -38,7 +38,9 @@ def command(
     train(chosen, out)
 
     results = [collapse(ladder) for ladder in families(read([out / "runs"]).runs)]
-    save_page(out / "report.html", results, title="Do the curves of all sizes fall onto one?", introduction=INTRODUCTION)
+    save_page(
+        out / "report.html", results, title="Do the curves of all sizes fall onto one?", introduction=INTRODUCTION
+    )
     for suffix in ("png", "svg"):
         save_figure(out / f"report.{suffix}", *results)
 

@@ -41,7 +41,14 @@ def needs_torch(recipe: Path) -> Path:
 def train(recipe: Recipe, out: Path) -> None:
     """Train with a progress display. Exits with code 130 where it was stopped, after saving."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from onecurve.train.ladder import Stopped, share_done, train_ladder
 

@@ -1,0 +1,1 @@
+"""Laws fitted to runs, one module each."""

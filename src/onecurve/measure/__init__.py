@@ -1,0 +1,1 @@
+"""Measuring: deviation, noise floor, irreducible loss, and the verdict."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onecurve.controls import Finding, differences
 from onecurve.errors import OnecurveError
@@ -65,7 +66,7 @@ class Window:
     low: float
     high: float
     ratio: float
-    """Root mean square of Delta / sigma, with population variances as in the literature."""
+    """Root mean square of Delta over that of sigma, with population variances as in the literature."""
     corrected: float
     """The same with sample variances (ddof 1)."""
     interval: tuple[float, float]
@@ -361,7 +362,7 @@ def collapse(
         deviation_interval=nothing if exp is None else exp.interval(delta, exp.deviation),
         noise_interval=noise_interval(core.raw),
         ratio_interval=nothing if exp is None else exp.interval(ratio1, exp.ratio),
-        windows=tuple(_windows(s, core.normalised, ratio0, ratio1, exp, after)),
+        windows=tuple(_windows(s, core, delta, sigma, exp, after)),
         crossings=tuple(_crossing(s.fraction, f, ratio0, ratio1, exp) for f in (1.0, SUPERCOLLAPSE)),
         departures=tuple(_departures(s, core.ell, after, tolerance)),
         floor=chosen,
@@ -466,28 +467,28 @@ def _after_warmup(s: Sampled) -> float:
     return max((run.config.schedule.warmup for run in s.runs if run.config.schedule is not None), default=0.0)
 
 
+def within_window(fraction: FloatArray, low: float, high: float) -> NDArray[np.bool_]:
+    """(G,) the fractions in [low, high)."""
+    return (fraction >= low - 1e-9) & (fraction < high - 1e-9)
+
+
 def _windows(
-    s: Sampled,
-    normalised: FloatArray,
-    ratio0: FloatArray,
-    ratio1: FloatArray,
-    exp: Experiments | None,
-    after: float,
+    s: Sampled, core: _Core, delta: FloatArray, sigma: FloatArray, exp: Experiments | None, after: float
 ) -> list[Window]:
     out = []
     for low, high in WINDOWS:
         low = max(low, after, float(s.fraction[0]))
-        inside = (s.fraction >= low - 1e-9) & (s.fraction <= high + 1e-9)
+        inside = within_window(s.fraction, low, high)
         if low >= high or not inside.any():
             continue
-        corrected = float(window_ratio(ratio1[inside]))
+        corrected = float(window_ratio(delta, sigma, inside))
         interval = (np.nan, np.nan)
         if exp is not None:
-            again = exp.window_ratios(ratio1, inside)
-            a, b = exp.interval(np.float64(corrected), again)
+            a, b = exp.interval(corrected, exp.window_ratios(delta, sigma, inside))
             interval = (float(a), float(b))
-        test = size_test(normalised[:, inside], s.counts, ALPHA)
-        out.append(Window(low, high, float(window_ratio(ratio0[inside])), corrected, interval, test))
+        test = size_test(core.normalised[:, inside], s.counts, ALPHA)
+        ratio = float(window_ratio(core.deviation, core.sigma, inside))
+        out.append(Window(low, high, ratio, corrected, interval, test))
     return out
 
 
@@ -586,13 +587,11 @@ def _sensitivity(
 
 def _judge(choice: str, fraction: FloatArray, core: _Core, tolerance: float, after: float) -> Sensitivity:
     low, high = WINDOWS[1]
-    inside = (fraction >= max(low, after)) & (fraction <= high)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = deviation(core.ell, 1) / noise_floor(core.raw, 1)
+    inside = within_window(fraction, max(low, after), high)
     return Sensitivity(
         choice,
         tuple(float(np.interp(x, fraction, core.spread)) for x in TOLERANCE_AT),
-        float(window_ratio(ratio[inside])) if inside.any() else np.nan,
+        float(window_ratio(deviation(core.ell, 1), noise_floor(core.raw, 1), inside)) if inside.any() else np.nan,
         _practical(fraction, core.spread, tolerance),
     )
 

@@ -34,7 +34,7 @@ class Moments:
     """(S, G); zero for a size with one run."""
 
     @property
-    def repeated(self) -> FloatArray:
+    def repeated(self) -> NDArray[np.bool_]:
         """(S,) whether a size has at least two runs."""
         return self.counts > 1
 

@@ -37,20 +37,19 @@ class Experiments:
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.deviation / self.noise_floor
 
-    def interval(self, estimate: FloatArray, ratios: FloatArray) -> FloatArray:
+    def interval(self, estimate: FloatArray | float, ratios: FloatArray) -> FloatArray:
         """(2, ...) interval at `LEVEL` for an estimate whose re-estimates over truth are ``ratios`` (draws, ...)."""
         tail = (1.0 - LEVEL) / 2.0
         low, high = np.nanquantile(ratios, [tail, 1.0 - tail], axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.stack([estimate / high, estimate / low])
 
-
-    def window_ratios(self, ratio: FloatArray, window: NDArray[np.bool_]) -> FloatArray:
-        """(draws,) re-estimates over truth of the root mean square of Delta / sigma in a window of fractions."""
-        truth = ratio[window]
-        if not (np.isfinite(truth).all() and truth.any()):
+    def window_ratios(self, delta: FloatArray, sigma: FloatArray, window: NDArray[np.bool_]) -> FloatArray:
+        """(draws,) re-estimates over truth of `window_ratio`."""
+        truth = window_ratio(delta, sigma, window)
+        if not 0.0 < truth < np.inf:
             return np.ones(self.deviation.shape[0])  # without noise, or without spread, there is nothing to re-estimate
-        return window_ratio(truth * self.ratio[:, window]) / window_ratio(truth)
+        return window_ratio(delta * self.deviation, sigma * self.noise_floor, window) / truth
 
 
 def experiments(
@@ -84,11 +83,13 @@ def experiments(
     true_noise = noise_floor(raw, ddof=1)
 
     # Single precision is plenty for simulated errors, and the products below are most of a large collapse's time.
-    def centred(curves: FloatArray, mean: FloatArray, s: int) -> NDArray[np.float32]:
+    def centred(curves: FloatArray, mean: FloatArray, s: np.intp) -> NDArray[np.float32]:
         return (curves[starts[s] : starts[s] + counts[s]] / mean[s] - 1.0).astype(np.float32)
 
     residual_ell = [centred(normalised, ell.mean, s) * ell.mean[s].astype(np.float32) for s in repeated]
-    squares = [np.hstack([e * e, centred(reducible, raw.mean, s) ** 2]) for e, s in zip(residual_ell, repeated, strict=True)]
+    squares = [
+        np.hstack([e * e, centred(reducible, raw.mean, s) ** 2]) for e, s in zip(residual_ell, repeated, strict=True)
+    ]
     pooled_dof = float((counts[repeated] - 1).sum())
 
     out_deviation = np.empty((draws, grid))
@@ -131,9 +132,10 @@ def noise_interval(raw: Moments) -> FloatArray:
     return estimate * np.sqrt(dof / np.array([[chdtri(dof, tail)], [chdtri(dof, 1.0 - tail)]]))
 
 
-def window_ratio(deviation_over_noise: FloatArray) -> FloatArray:
-    """Root mean square of Delta / sigma over a window's fractions (last axis)."""
-    return np.sqrt(np.mean(deviation_over_noise**2, axis=-1))
+def window_ratio(delta: FloatArray, sigma: FloatArray, window: NDArray[np.bool_]) -> FloatArray:
+    """Root mean square of Delta over that of sigma, over a window's fractions (last axis)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt((delta[..., window] ** 2).mean(axis=-1) / (sigma[..., window] ** 2).mean(axis=-1))
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,6 @@ def size_test(normalised: FloatArray, counts: IntArray, alpha: float = 0.05) -> 
     high = 1.0
     while missed(high) > 0:  # a bracket from below: far above the root the distribution function is nan
         high *= 2.0
-    shift = float(brentq(missed, high / 2.0 if high > 1.0 else 1e-6, high))
+    shift: float = brentq(missed, high / 2.0 if high > 1.0 else 1e-6, high)  # pyright: ignore[reportAssignmentType]
     statistic = signal / noise
     return SizeTest(statistic, float(fdtrc(*dof, statistic)), dof, float(np.sqrt(shift * noise / n)))
-

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onecurve.measure.collapse import LAST, SPREAD_AT, TOLERANCE_AT, Collapse
+from onecurve.measure.collapse import LAST, SPREAD_AT, TOLERANCE_AT, Collapse, within_window
 from onecurve.run import human
 
 CHECK_ORDER = "timescale, tokens per parameter, schedule and warmup, parameterisation, horizon"
@@ -65,7 +65,7 @@ def verdict(c: Collapse) -> Verdict:
     if leaves is not None:
         worst = leaves.offset[int(np.argmin(np.abs(c.fraction - (leaves.fraction or 0.0))))]
         sentences.append(
-            f"Size {human(leaves.size)} leaves first: read back from the end, it runs {leaves.direction} the mean of "
+            f"{'Still, size' if c.practical else 'Size'} {human(leaves.size)} leaves first: read back from the end, it runs {leaves.direction} the mean of "
             f"the other sizes from x = {leaves.fraction:.2f} ({abs(worst):.0%} of the curve's height there)."
         )
     elif len(c.sizes) > 2:
@@ -90,9 +90,10 @@ def _tolerance_sentence(c: Collapse) -> str:
     of_loss = c.at(c.corrected_deviation * c.mean_curve, 0.5) * share
     start = c.collapsed_from
     since = f"; it stays within from x = {start:.2f} on" if start is not None else ""
+    answer = "Yes" if c.practical else "No"
     return (
-        f"Within a practical tolerance? {'Yes' if c.practical else 'No'}: the sizes spread by {spread} of the curve's "
-        f"height above its end (tolerance {c.tolerance:.0%}){since}. At x = .5 the deviation is {100 * of_loss:.2g} % of the final loss."
+        f"Within a practical tolerance? {answer}: the sizes spread by {spread} of the curve's height above its end "
+        f"(tolerance {c.tolerance:.0%}){since}. At x = .5 the deviation is {100 * of_loss:.2g} % of the final loss."
     )
 
 
@@ -162,7 +163,7 @@ def tables(c: Collapse) -> tuple[Rows, ...]:
         rows = []
         for w in c.windows:
             interval = "" if np.isnan(w.interval[0]) else f"{w.interval[0]:.2f} to {w.interval[1]:.2f}"
-            inside = (c.fraction >= w.low) & (c.fraction <= w.high)
+            inside = within_window(c.fraction, w.low, w.high)
             rows.append(
                 (
                     f"{w.low:g} to {w.high:g}",

@@ -1,0 +1,1 @@
+"""The trainer: task, model, parameterisation, optimiser, loop, ladder."""

@@ -21,7 +21,7 @@ Progress = Callable[[list[tuple[Rung, int]]], None]
 """Told each rung with its steps done, a few times a second."""
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818  (not an error: what was asked for)
     """Training was interrupted; what was done is saved, and the same call goes on from there."""
 
 
@@ -33,7 +33,9 @@ def train_ladder(recipe: Recipe, out: Path, progress: Progress, workers: int | N
     """
     todo = sorted(rungs(recipe), key=lambda r: -r.work)
     if workers is None:
-        workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(todo))
+        workers = min(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(todo)
+        )
     stop = threading.Event()
     with _stop_on_signals(stop):
         if workers == 1:

@@ -75,9 +75,7 @@ class BatchedMLPs:
         self.weights = mlp.initial(recipe.model, rung.width, [m.seed_init for m in members])
         for weight in self.weights.values():
             weight.requires_grad_(True)
-        tables = {
-            name: [factors(role, m.parameterisation, ratio) for m in members] for name, role in mlp.ROLES.items()
-        }
+        tables = {name: [factors(role, m.parameterisation, ratio) for m in members] for name, role in mlp.ROLES.items()}
         self.optimiser = BatchedAdamW(
             self.weights,
             {name: [o.learning_rate * f.learning_rate for f in table] for name, table in tables.items()},
@@ -86,7 +84,7 @@ class BatchedMLPs:
             o.eps,
         )
 
-    def update(self, step: int, multiplier: float) -> Tensor:
+    def update(self, step: int, multiplier: float) -> Tensor:  # noqa: D102  (as `Program` says)
         batches = [self._stream.batch(seed, step, self._batch) for seed in self._data_seeds]
         x = torch.stack([x for x, _ in batches])[self._of_seed]
         y = torch.stack([y for _, y in batches])[self._of_seed]
@@ -96,7 +94,7 @@ class BatchedMLPs:
         return losses.detach()
 
     @torch.no_grad()
-    def evaluate(self) -> Tensor:
+    def evaluate(self) -> Tensor:  # noqa: D102
         models = len(self._of_seed)
         total = torch.zeros(models, dtype=torch.float64)
         for x, y in zip(*(part.split(_EVALUATION_ROWS) for part in self._test), strict=True):
@@ -104,10 +102,10 @@ class BatchedMLPs:
             total += self._loss(outputs, y).sum(dim=1, dtype=torch.float64)
         return total / len(self._test[1])
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:  # noqa: D102
         return {"weights": self.weights, "first": self.optimiser.first, "second": self.optimiser.second}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any]) -> None:  # noqa: D102
         for mine, saved in zip(self.state().values(), state.values(), strict=True):
             for name, tensor in mine.items():
                 tensor.data.copy_(saved[name])
@@ -121,7 +119,7 @@ def evaluation_steps(steps: int, points: int) -> list[int]:
         [10, 46, 215, 250, 500, 750, 1000]
     """
     half = points // 2
-    even = np.linspace(0, steps, half + 1)[1:]
+    even = np.maximum(np.linspace(0, steps, half + 1)[1:], 1.0)
     geometric = np.geomspace(max(1.0, steps / 100.0), steps, points - half)
     return np.unique(np.concatenate([even, geometric]).round().astype(int)).tolist()
 

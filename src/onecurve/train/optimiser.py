@@ -51,6 +51,6 @@ class BatchedAdamW:
             second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
             direction = second.sqrt().add_(self.eps * correction)
             torch.div(first, direction, out=direction)
-            if self._decays[name] is not None:
-                weight.mul_((1.0 - multiplier * self._rates[name] * self._decays[name]).float())
+            if (decay := self._decays[name]) is not None:
+                weight.mul_((1.0 - multiplier * self._rates[name] * decay).float())
             weight.addcmul_(direction, (-scale * self._rates[name]).float())

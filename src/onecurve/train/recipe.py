@@ -177,11 +177,14 @@ def rungs(recipe: Recipe) -> list[Rung]:
 def _rung(recipe: Recipe, width: int) -> Rung:
     ladder = recipe.ladder
     steps = recipe.steps(width)
-    own = [(p, k, k) for p in ladder.parameterisations for k in range(ladder.seeds)]
-    members = [_member(recipe, width, steps, *run, "runs") for run in own]
+    members = [
+        _member(recipe, width, steps, p, seed, seed, "runs")
+        for p in ladder.parameterisations
+        for seed in range(ladder.seeds)
+    ]
     if width in ladder.shared_data_widths:
-        shared = [(ladder.parameterisations[0], k, 0) for k in range(1, ladder.seeds)]
-        members += [_member(recipe, width, steps, *run, "shared-data") for run in shared]
+        first = ladder.parameterisations[0]
+        members += [_member(recipe, width, steps, first, k, 0, "shared-data") for k in range(1, ladder.seeds)]
     return Rung(recipe, width, steps, tuple(members))
 
 
