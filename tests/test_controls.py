@@ -81,3 +81,18 @@ def test_tokens_per_parameter_mean_nothing_off_a_token_axis():
     pair = [config(), config(horizon=200e6, learning_rate=1e-3)]
     assert [f.control for f in differences(pair)] == ["tokens per parameter"]
     assert differences(pair, x_is_tokens=False) == []
+
+
+def at_width(width: int, rate: float) -> RunConfig:
+    return RunConfig(name=str(width), n_params=float(width**2), width=width, learning_rate=rate)
+
+
+def test_a_rate_that_does_not_fall_with_width_is_named():
+    found = differences([at_width(64, 0.01), at_width(256, 0.01)])
+    (finding,) = [f for f in found if f.level == "fails"]
+    assert finding.control == "parameterisation"
+    assert "from width 64 to 256" in finding.text and "fall to 0.0025" in finding.text
+
+
+def test_a_rate_that_falls_as_one_over_width_is_not():
+    assert not [f for f in differences([at_width(64, 0.01), at_width(256, 0.0025)]) if f.level != "unknown"]

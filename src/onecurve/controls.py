@@ -65,7 +65,8 @@ class Finding:
 def differences(configs: Sequence[RunConfig], x_is_tokens: bool = True) -> list[Finding]:
     """What differs between the controls of several runs, worst first within the order in which to check.
 
-    The order: timescale, tokens per parameter, schedule and warmup, parameterisation. Timescales or tokens per
+    The order: timescale, tokens per parameter, schedule and warmup, parameterisation (one for all, and a hidden
+    learning rate that falls as 1 / width, as the optimum does under muP). Timescales or tokens per
     parameter that differ by more than a factor 1.5 fail, by more than 1.15 warn; warmup shares that differ by more
     than .02 warn. Tokens per parameter are left out where x is not in tokens.
     """
@@ -76,6 +77,7 @@ def differences(configs: Sequence[RunConfig], x_is_tokens: bool = True) -> list[
     found.append(_same("schedule", [c.schedule for c in each]))
     found.append(_warmup([c.warmup for c in each]))
     found.append(_same("parameterisation", [c.parameterisation for c in each]))
+    found.append(_rate_against_width(configs))
     return [f for f in found if f is not None]
 
 
@@ -112,3 +114,22 @@ def _warmup(values: Sequence[float | None]) -> Finding | None:
     if len(known) < len(values) or max(known) - min(known) <= WARMUP_WARNS:
         return None  # an unknown schedule is already named
     return Finding("warmup", "warns", f"warmup: its share of training runs from {min(known):.3g} to {max(known):.3g}")
+
+
+def _rate_against_width(configs: Sequence[RunConfig]) -> Finding | None:
+    """Whether the hidden matrices' learning rate falls as 1 / width; None where it does, or is not known."""
+    known = [(c.width, c.learning_rate) for c in configs if c.width and c.learning_rate]
+    if len(known) < len(configs) or not known:
+        return None
+    widths = [width for width, _ in known]
+    products = [width * rate for width, rate in known]
+    if max(products) / min(products) <= RATIO_WARNS:
+        return None
+    level = "fails" if max(products) / min(products) > RATIO_FAILS else "warns"
+    (narrow, at_narrow), (wide, at_wide) = min(known), max(known)
+    return Finding(
+        "parameterisation",
+        level,
+        f"parameterisation: from width {narrow} to {wide} the hidden learning rate goes from {at_narrow:.3g} to "
+        f"{at_wide:.3g}; under muP it would fall to {at_narrow * min(widths) / max(widths):.3g}, as 1 / width",
+    )

@@ -11,6 +11,7 @@ from onecurve.cli.train import needs_torch, train
 
 if TYPE_CHECKING:
     from onecurve.measure.collapse import Collapse
+    from onecurve.run import Run
 
 INTRODUCTION = (
     "Two ladders of the same residual MLPs, on the same data, at the same base learning rate. The first scales the "
@@ -24,7 +25,7 @@ def command(
     recipe: Annotated[Path | None, typer.Option(help="Another recipe than the demo's own.")] = None,
 ) -> None:
     """Train a small ladder with muP and without, on this machine, and write a report that compares the two."""
-    from onecurve.ladder import Ladder, families
+    from onecurve.ladder import families
     from onecurve.logs import read
     from onecurve.measure.collapse import collapse
     from onecurve.report import save_figure, save_page
@@ -34,7 +35,10 @@ def command(
     chosen = load_recipe(needs_torch(recipe or EXAMPLES / "demo.toml"))
     plan = rungs(chosen)
     sizes = ", ".join(human(chosen.model.n_params(r.width)) for r in plan)
-    print(f"Training {sum(len(r.members) for r in plan)} runs of {len(plan)} sizes ({sizes} parameters) into {out}.")
+    print(
+        f"Training {sum(len(r.members) for r in plan)} runs of {len(plan)} sizes ({sizes} parameters) into {out}.",
+        flush=True,
+    )
     train(chosen, out)
 
     results = [collapse(ladder) for ladder in families(read([out / "runs"]).runs)]
@@ -48,39 +52,43 @@ def command(
 
     show(results)
     if (out / "shared-data").is_dir():
-        _say_shared(read([out / "runs", out / "shared-data"]).runs, Ladder)
+        _say_shared(read([out / "runs", out / "shared-data"]).runs)
     _say(results)
     print(f"\nThe report: {out / 'report.html'} (figure: {out / 'report.png'}, {out / 'report.svg'})")
     print(f"Look again:  onecurve collapse {out / 'runs'} --report again.html")
 
 
 def _say(results: list[Collapse]) -> None:
-    """One line a ladder: where its deviation falls below the noise floor for good."""
+    """One line a ladder: how far its sizes spread, and from where its deviation stays below the noise floor."""
     print("\nWhat it means:")
     for c in results:
         crossing = c.crossings[0].corrected
-        where = "never falls below" if crossing is None else f"falls below (for good, at x = {crossing:.2f})"
-        ends = f"final loss {c.end_loss[-1]:.4g} at the largest size"
-        print(f"  {c.name or 'the ladder'}: the deviation {where} the noise floor; {ends}")
+        where = "never stays below" if crossing is None else f"from x = {crossing:.2f} on stays below"
+        print(
+            f"  {c.name or 'the ladder'}: at x = .5 the sizes spread by {c.at(c.relative_spread, 0.5):.0%} of the curve's "
+            f"height; the deviation {where} the noise floor"
+        )
 
 
-def _say_shared(runs: list, ladder: type) -> None:  # pyright: ignore[reportMissingTypeArgument, reportUnknownParameterType]
+def _say_shared(runs: list[Run]) -> None:
     """The noise floor where seeds share their data order, beside that where they do not."""
+    import numpy as np
+
+    from onecurve.ladder import Ladder
     from onecurve.measure.moments import moments, noise_floor
 
     first = runs[0].config.parameterisation
-    shared = [r for r in runs if r.config.seed_data == 0 and r.config.parameterisation == first]
-    widths = {r.config.width for r in shared if r.config.seed_init != 0}
-    own = [
-        r
-        for r in runs
-        if r.config.seed_data == r.config.seed_init and r.config.width in widths and r.config.parameterisation == first
-    ]
-    noise = []
-    for group in (own, [r for r in shared if r.config.width in widths]):
-        s = ladder(group).sample()
-        noise.append(float(noise_floor(moments(s.loss, s.counts), ddof=1)[int(0.75 * s.fraction.size)]))
+    same = [r for r in runs if r.config.parameterisation == first]
+    widths = {r.config.width for r in same if r.config.seed_data != r.config.seed_init}
+    same = [r for r in same if r.config.width in widths]
+    noise: list[float] = []
+    for group in (
+        [r for r in same if r.config.seed_data == r.config.seed_init],
+        [r for r in same if r.config.seed_data == 0],
+    ):
+        s = Ladder(group).sample()
+        noise.append(float(np.interp(0.75, s.fraction, noise_floor(moments(s.loss, s.counts), ddof=1))))
     print(
-        f"\nSeed noise at x = .75, widths {', '.join(map(str, sorted(widths)))}: {noise[0]:.2%} where a seed changes "
-        f"initialisation and data, {noise[1]:.2%} where all seeds share their data order."
+        f"\nSeed noise at x = .75, widths {', '.join(map(str, sorted(filter(None, widths))))}: {noise[0]:.1%} where a "
+        f"seed changes initialisation and data, {noise[1]:.1%} where all seeds share their data order."
     )

@@ -64,9 +64,10 @@ def verdict(c: Collapse) -> Verdict:
     sentences = [_tolerance_sentence(c), *_noise_sentences(c)]
     if leaves is not None:
         worst = leaves.offset[int(np.argmin(np.abs(c.fraction - (leaves.fraction or 0.0))))]
+        who = f"{'Still, size' if c.practical else 'Size'} {human(leaves.size)}"
         sentences.append(
-            f"{'Still, size' if c.practical else 'Size'} {human(leaves.size)} leaves first: read back from the end, it runs {leaves.direction} the mean of "
-            f"the other sizes from x = {leaves.fraction:.2f} ({abs(worst):.0%} of the curve's height there)."
+            f"{who} leaves first: read back from the end, it runs {leaves.direction} the mean of the other sizes from "
+            f"x = {leaves.fraction:.2f} ({abs(worst):.0%} of the curve's height there)."
         )
     elif len(c.sizes) > 2:
         sentences.append(f"No size leaves the mean of the others by more than {c.tolerance:.0%} of the curve's height.")
