@@ -64,10 +64,10 @@ def _say(results: list[Collapse]) -> None:
     for c in results:
         crossing = c.crossings[0].corrected
         where = "never stays below" if crossing is None else f"from x = {crossing:.2f} on stays below"
-        print(
-            f"  {c.name or 'the ladder'}: at x = .5 the sizes spread by {c.at(c.relative_spread, 0.5):.0%} of the curve's "
-            f"height; the deviation {where} the noise floor"
-        )
+        spread = c.at(c.relative_spread, 0.5)
+        print(f"  {c.name or 'the ladder'}:")
+        print(f"    at x = .5 the sizes spread by {spread:.0%} of the curve's height (tolerance {c.tolerance:.0%});")
+        print(f"    the deviation {where} the noise floor")
 
 
 def _say_shared(runs: list[Run]) -> None:
