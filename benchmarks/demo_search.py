@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from onecurve import collapse, families, read
-from onecurve.measure.collapse import within_window
+from onecurve.measure.result import within_window
 from onecurve.measure.uncertainty import window_ratio
 from onecurve.store import dumps, write_atomic
 from onecurve.train.ladder import train_ladder

@@ -15,8 +15,9 @@ from onecurve.frame import Columns
 from onecurve.ladder import Ladder, families
 from onecurve.laws.horizon import fit_horizon
 from onecurve.logs import read
-from onecurve.measure.collapse import Collapse, collapse
+from onecurve.measure.collapse import collapse
 from onecurve.measure.floor import fit_floor, point_fit
+from onecurve.measure.result import Collapse
 from onecurve.measure.verdict import verdict
 
 COLUMNS = Columns(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Collapse": "onecurve.measure.collapse",
+    "Collapse": "onecurve.measure.result",
     "Columns": "onecurve.frame",
     "Curve": "onecurve.run",
     "Ladder": "onecurve.ladder",
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from onecurve.ladder import families as families
     from onecurve.laws.horizon import fit_horizon as fit_horizon
     from onecurve.logs import read as read
-    from onecurve.measure.collapse import Collapse as Collapse
     from onecurve.measure.collapse import collapse as collapse
+    from onecurve.measure.result import Collapse as Collapse
     from onecurve.report import draw as draw
     from onecurve.run import Curve as Curve
     from onecurve.run import Run as Run

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from onecurve.errors import OnecurveError
 from onecurve.ladder import Ladder
-from onecurve.measure.collapse import WINDOWS, Collapse, Window, collapse
+from onecurve.measure.collapse import collapse
+from onecurve.measure.result import WINDOWS, Collapse, Window
 from onecurve.measure.uncertainty import size_test
 from onecurve.run import Curve, Run, RunConfig
 from onecurve.store import dumps

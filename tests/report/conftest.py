@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from onecurve import Ladder, Run
-from onecurve.measure.collapse import Collapse, collapse
+from onecurve.measure.collapse import collapse
+from onecurve.measure.result import Collapse
 
 
 def ladder(

@@ -12,7 +12,7 @@ from onecurve.cli import arguments as a
 from onecurve.errors import OnecurveError
 
 if TYPE_CHECKING:
-    from onecurve.measure.collapse import Collapse
+    from onecurve.measure.result import Collapse
 
 
 def command(

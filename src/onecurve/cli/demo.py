@@ -10,7 +10,7 @@ import typer
 from onecurve.cli.train import needs_torch, train
 
 if TYPE_CHECKING:
-    from onecurve.measure.collapse import Collapse
+    from onecurve.measure.result import Collapse
     from onecurve.run import Run
 
 INTRODUCTION = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onecurve.measure.collapse import LAST, SPREAD_AT, TOLERANCE_AT, Collapse, within_window
+from onecurve.measure.result import LAST, SPREAD_AT, TOLERANCE_AT, Collapse, within_window
 from onecurve.run import human
 
 CHECK_ORDER = "timescale, tokens per parameter, schedule and warmup, parameterisation, horizon"

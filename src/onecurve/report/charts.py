@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onecurve.measure.collapse import LAST, TOLERANCE_AT
+from onecurve.measure.result import LAST, TOLERANCE_AT
 from onecurve.report.panels import (
     Axis,
     Line,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onecurve.errors import OnecurveError
-from onecurve.measure.collapse import TOLERANCE_AT, Collapse
+from onecurve.measure.result import TOLERANCE_AT, Collapse
 from onecurve.report.colours import ROLES, size_colours
 from onecurve.report.panels import (
     Axis,

@@ -11,7 +11,7 @@ from typing import Any
 
 from onecurve import __version__
 from onecurve.errors import OnecurveError
-from onecurve.measure.collapse import Collapse
+from onecurve.measure.result import Collapse
 from onecurve.measure.verdict import Rows, heading, notes, tables, verdict
 from onecurve.report.charts import charts
 from onecurve.report.colours import ROLES, size_colours

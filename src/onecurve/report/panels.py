@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from onecurve.errors import OnecurveError
-from onecurve.measure.collapse import DEPARTURES, LAST, Collapse
 from onecurve.measure.moments import moments
+from onecurve.measure.result import DEPARTURES, LAST, Collapse
 from onecurve.run import FloatArray, Run
 
 MOST_RUNS = 120
