@@ -60,6 +60,8 @@ def timed(call, repeats: int = 5):
 
 
 if __name__ == "__main__":
+    if "ONECURVE_REFERENCE_DATA" not in os.environ:
+        raise SystemExit("the published logs are needed: name their folder in ONECURVE_REFERENCE_DATA")
     np.seterr(all="ignore")
     print("log        what               a            b            floor          objective / optimum - 1    seconds")
     for log, (published, optimum) in KNOWN.items():

@@ -10,9 +10,9 @@ def test_shipped_recipes_load(path):
 
 
 def test_sizes_follow_the_horizon_law(recipe):
-    law = recipe.model_copy(update={"horizon": type(recipe.horizon)(scale=10.0, exponent=2.0)})
+    law = recipe.model_copy(update={"horizon": type(recipe.horizon)(scale=0.1, exponent=2.0, multiple=0.5)})
     n = law.model.n_params(12)
-    assert law.steps(12) == round((n / 10.0) ** 2 / (6 * n) / 16)
+    assert law.steps(12) == round(0.5 * (n / 0.1) ** 2 / (6 * n) / 16)
 
 
 def edited(recipe: Recipe, old: str, new: str, tmp_path):

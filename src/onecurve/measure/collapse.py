@@ -70,6 +70,7 @@ def collapse(
     Raises OnecurveError for a single size, and for a floor at or above a loss.
 
     Examples:
+        >>> from onecurve import Ladder, Run
         >>> x = [2.0, 4.0, 6.0, 8.0, 10.0]
         >>> runs = [Run.of(f"{n}", n_params=n, x=x, loss=[n * v for v in (2, 1.5, 1.2, 1.1, 1)], horizon=10.0)
         ...         for n in (1.0, 2.0, 3.0)]

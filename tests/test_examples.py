@@ -1,0 +1,27 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_the_recorded_demo_gives_the_verdict_that_the_docs_state(tmp_path):
+    out = tmp_path / "demo.json"
+    tables = [EXAMPLES / "demo" / "curves.parquet", "--runs", EXAMPLES / "demo" / "runs.csv"]
+    subprocess.run([sys.executable, "-m", "onecurve", "collapse", *tables, "--json", out], check=True)
+    mup, standard = json.loads(out.read_text())["families"]
+    assert mup["name"] == "parameterisation mup" and standard["name"] == "parameterisation standard"
+    assert mup["verdict"]["practical"] and not standard["verdict"]["practical"]
+    assert mup["crossings"][0]["corrected"] == pytest.approx(0.573, abs=1e-3)
+    assert standard["crossings"][0]["corrected"] == pytest.approx(0.870, abs=1e-3)
+    assert any("the hidden learning rate" in check for check in standard["verdict"]["checks"])
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
+def test_example_runs(script):
+    done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
