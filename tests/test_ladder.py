@@ -301,3 +301,21 @@ def test_noting_adds_to_what_is_known():
     ladder = Ladder([run("a")], dropped={"rows": 1}).noting({"rows": 2, "runs": 1}, ["look"])
     assert ladder.dropped == {"rows": 3, "runs": 1}
     assert ladder.warnings == ("look",)
+
+
+def branch(name: str, size: float, parent: str | None, loss: float) -> Run:
+    config = RunConfig(name=name, n_params=size, horizon=2.0, parent=parent, branch_step=None if parent is None else 1)
+    return Run(config, {"loss": Curve(np.array([1.0, 2.0]), np.array([2.0, loss]))})
+
+
+def test_a_trunk_and_its_branches_are_different_families():
+    runs = [branch("a", 1.0, None, 1.2), branch("a-decay", 1.0, "a", 1.1)]
+    runs += [branch("b", 2.0, None, 1.1), branch("b-decay", 2.0, "b", 1.0)]
+    trunk, branches = families(runs)
+    assert [r.config.name for r in trunk.runs] == ["a", "b"]
+    assert [r.config.name for r in branches.runs] == ["a-decay", "b-decay"]
+
+
+def test_two_branches_of_one_run_are_never_seeds_of_each_other():
+    with pytest.raises(OnecurveError, match="x, y branched off the same run 'a'"):
+        Ladder([branch("x", 1.0, "a", 1.1), branch("y", 1.0, "a", 1.0)])

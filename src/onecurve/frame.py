@@ -50,6 +50,8 @@ _USUAL: dict[str, tuple[str, ...]] = {
     "weight_decay": ("weight_decay", "wd"),
     "optimiser": ("optimiser", "optimizer"),
     "parameterisation": ("parameterisation", "parameterization", "parametrization"),
+    "parent": ("parent", "parent_run", "branched_from"),
+    "branch_step": ("branch_step",),
     "width": ("width", "d_model", "hidden_size", "n_embd"),
     "schedule": ("schedule", "lr_schedule", "lr_scheduler_type"),
     "warmup": ("warmup", "warmup_frac", "warmup_fraction"),
@@ -58,7 +60,7 @@ _USUAL: dict[str, tuple[str, ...]] = {
 }
 _FLAGS = {"run": "--run", "size": "--size", "seed": "--seed", "horizon": "--horizon", "compute": "--compute"}
 _CONFIG_FLOATS = (
-    "horizon", "compute", "batch_tokens", "learning_rate", "base_learning_rate", "weight_decay",
+    "horizon", "compute", "batch_tokens", "learning_rate", "base_learning_rate", "weight_decay", "branch_step",
 )  # fmt: skip
 _SCHEDULE_NAMES = {"const": "constant", "cos": "cosine", "lin": "linear", "1-sqrt": "sqrt", "exp": "exponential"}
 
@@ -401,6 +403,7 @@ def _config(name: str, record: dict[str, Any], label: str) -> RunConfig:
             schedule=schedule,
             optimiser=_text(record.get("optimiser")),
             parameterisation=_text(record.get("parameterisation")),
+            parent=_text(record.get("parent")) or None,
             settings=settings,
             **{what: number(what) for what in _CONFIG_FLOATS},
         )

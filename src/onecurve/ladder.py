@@ -311,6 +311,16 @@ def _refuse_unlike_repetitions(runs: list[Run]) -> None:
                 f"{' and '.join(differing)}: {_names(group)}; they are no repetitions of each other, so name the "
                 "column that tells the families apart with --by, or leave runs out"
             )
+        by_parent: defaultdict[str, list[Run]] = defaultdict(list)
+        for run in group:
+            if run.config.parent is not None:
+                by_parent[run.config.parent].append(run)
+        for parent, branches in by_parent.items():
+            if len(branches) > 1:
+                raise OnecurveError(
+                    f"{_names(branches)} branched off the same run {parent!r} and share its losses up to there: they "
+                    "are no repetitions of each other; name the column that tells them apart with --by, or keep one"
+                )
         by_seed: defaultdict[str, list[Run]] = defaultdict(list)
         for run in group:
             by_seed[run.config.seed_label].append(run)
@@ -360,6 +370,7 @@ def _recipes(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
             "weight decay": c.weight_decay,
             "optimiser": c.optimiser,
             "parameterisation": c.parameterisation,
+            "branched": None if c.parent is None else "yes",
         }
         out[id(run)] = {key: value for key, value in known.items() if value is not None}
     return out

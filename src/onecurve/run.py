@@ -49,6 +49,9 @@ class RunConfig(BaseModel):
     optimiser: str | None = None
     parameterisation: str | None = None
     width: int | None = None
+    parent: str | None = None
+    """The run from which this one branched off, sharing all before ``branch_step``: a decay off a stable trunk."""
+    branch_step: float | None = Field(default=None, ge=0)
     compute: float | None = Field(default=None, gt=0)
     """Training compute at the horizon, in any unit that the whole ladder shares."""
     settings: dict[str, Setting] = Field(default_factory=dict)

@@ -25,7 +25,7 @@ def read_table(path: Path) -> pl.DataFrame:
     except OSError as error:
         raise OnecurveError(f"{path}: cannot be read: {error.strerror}") from None
     if not head:
-        raise OnecurveError(f"{path}: the file is empty")
+        raise OnecurveError(f"{path}: the file is empty; was it written to its end, and is it the one meant?")
     parquet = head.startswith(b"PAR1")
     if parquet != (kind == ".parquet"):
         is_, says = ("a Parquet file", kind) if parquet else ("no Parquet file", ".parquet")
