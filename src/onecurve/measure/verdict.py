@@ -204,8 +204,8 @@ def tables(c: Collapse) -> tuple[Rows, ...]:
             )
             for s in c.sensitivity
         ]
-        header = ("choice", *(f"spread {x:g}" for x in TOLERANCE_AT), "ratio .5 to .9", "within tolerance")
-        out.append(Rows("Other choices", header, tuple(rows)))
+        header = ("choice", *(f"spread {x:g}" for x in TOLERANCE_AT), "ratio .5 to .9", "within")
+        out.append(Rows("Other choices (within: the tolerance)", header, tuple(rows)))
     return tuple(out)
 
 
