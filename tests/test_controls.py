@@ -83,15 +83,21 @@ def test_tokens_per_parameter_mean_nothing_off_a_token_axis():
     assert differences(pair, x_is_tokens=False) == []
 
 
-def at_width(width: int, rate: float) -> RunConfig:
-    return RunConfig(name=str(width), n_params=float(width**2), width=width, learning_rate=rate)
+def at_width(width: int, rate: float, base: float | None = 0.01) -> RunConfig:
+    n = float(width**2)
+    return RunConfig(name=str(width), n_params=n, width=width, learning_rate=rate, base_learning_rate=base)
 
 
-def test_a_rate_that_does_not_fall_with_width_is_named():
+def test_a_hidden_rate_that_does_not_fall_with_width_is_named():
     found = differences([at_width(64, 0.01), at_width(256, 0.01)])
     (finding,) = [f for f in found if f.level == "fails"]
     assert finding.control == "parameterisation"
-    assert "from width 64 to 256" in finding.text and "fall to 0.0025" in finding.text
+    assert "from width 64 to 256 the hidden learning rate" in finding.text and "fall to 0.0025" in finding.text
+
+
+def test_a_rate_that_may_be_meant_before_scaling_is_a_question():
+    (finding,) = [f for f in differences([at_width(64, 0.01, None), at_width(256, 0.01, None)]) if f.level == "warns"]
+    assert "is that the rate as applied to the hidden matrices?" in finding.text
 
 
 def test_a_rate_that_falls_as_one_over_width_is_not():

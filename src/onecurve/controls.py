@@ -121,15 +121,23 @@ def _rate_against_width(configs: Sequence[RunConfig]) -> Finding | None:
     known = [(c.width, c.learning_rate) for c in configs if c.width and c.learning_rate]
     if len(known) < len(configs) or not known:
         return None
-    widths = [width for width, _ in known]
     products = [width * rate for width, rate in known]
     if max(products) / min(products) <= RATIO_WARNS:
         return None
-    level = "fails" if max(products) / min(products) > RATIO_FAILS else "warns"
     (narrow, at_narrow), (wide, at_wide) = min(known), max(known)
+    under_mup = at_narrow * narrow / wide
+    if any(c.base_learning_rate is None for c in configs):
+        # A lone "learning rate" in a log may be the one before the trainer scales it with width.
+        return Finding(
+            "parameterisation",
+            "warns",
+            f"parameterisation: from width {narrow} to {wide} the recorded learning rate goes from {at_narrow:.3g} to "
+            f"{at_wide:.3g}; is that the rate as applied to the hidden matrices? Under muP that would fall to "
+            f"{under_mup:.3g}, as 1 / width (a rate before scaling is called base_learning_rate)",
+        )
     return Finding(
         "parameterisation",
-        level,
+        "fails" if max(products) / min(products) > RATIO_FAILS else "warns",
         f"parameterisation: from width {narrow} to {wide} the hidden learning rate goes from {at_narrow:.3g} to "
-        f"{at_wide:.3g}; under muP it would fall to {at_narrow * min(widths) / max(widths):.3g}, as 1 / width",
+        f"{at_wide:.3g}; under muP it would fall to {under_mup:.3g}, as 1 / width",
     )
