@@ -117,8 +117,8 @@ class Ladder:
 
     def rungs(self) -> Iterator[tuple[float, tuple[Run, ...]]]:
         """Each size with its runs."""
-        for size in self.sizes:
-            yield size, tuple(run for run in self.runs if run.config.n_params == size)
+        for size, runs in _by_size(self.runs).items():  # the runs are sorted by size
+            yield size, tuple(runs)
 
     def sample(
         self,
@@ -157,13 +157,13 @@ class Ladder:
             non_finite += len(whole) - len(curve)
             if not len(curve):
                 raise OnecurveError(
-                    f"{_where(run)}: all {len(whole)} values of {name!r} are NaN or infinite; drop the run or choose "
+                    f"{run.where}: all {len(whole)} values of {name!r} are NaN or infinite; drop the run or choose "
                     "another curve with --loss"
                 )
             horizon = float(whole.x[-1]) if run.config.horizon is None else run.config.horizon
             if horizon <= 0:
                 raise OnecurveError(
-                    f"{_where(run)}: {run.x_name!r} ends at {horizon:g}, so no share of the run can be told; x counts "
+                    f"{run.where}: {run.x_name!r} ends at {horizon:g}, so no share of the run can be told; x counts "
                     "from 0 at the start of training: choose another --x"
                 )
             if _ends_early(curve, horizon):
@@ -188,7 +188,7 @@ class Ladder:
         if fraction.size < 2:
             slow = max(finished, key=lambda f: f[1].x[0] / f[2])
             raise OnecurveError(
-                f"{_where(slow[0])}: the first point is at x = {first:.3g} of the horizon, so there is no stretch of "
+                f"{slow[0].where}: the first point is at x = {first:.3g} of the horizon, so there is no stretch of "
                 "training that all runs cover; drop the run or check --horizon"
             )
         values = np.empty((len(finished), fraction.size))
@@ -219,14 +219,14 @@ class Ladder:
         if loss is None:
             if not shared:
                 raise OnecurveError(
-                    f"the runs share no curve: {_where(self.runs[0])} has {sorted(self.runs[0].curves)}, "
-                    f"{_where(self.runs[-1])} has {sorted(self.runs[-1].curves)}; name one with --loss"
+                    f"the runs share no curve: {self.runs[0].where} has {sorted(self.runs[0].curves)}, "
+                    f"{self.runs[-1].where} has {sorted(self.runs[-1].curves)}; name one with --loss"
                 )
             loss = min(shared, key=lambda name: self.runs[0].curves[name].kind != "held-out")
         elif loss not in shared:
             lacking = next(run for run in self.runs if loss not in run.curves)
             raise OnecurveError(
-                f"{_where(lacking)}: no curve {loss!r}; it has {', '.join(map(repr, sorted(lacking.curves)))}"
+                f"{lacking.where}: no curve {loss!r}; it has {', '.join(map(repr, sorted(lacking.curves)))}"
             )
         return loss, kind or self.runs[0].curves[loss].kind
 
@@ -269,10 +269,6 @@ def _reach(run: Run, loss: str) -> float:
     return float(run.curves[loss].finite().x[-1] / (run.config.horizon or run.curves[loss].x[-1]))
 
 
-def _where(run: Run) -> str:
-    return f"{run.source}: run {run.config.name!r}" if run.source else f"run {run.config.name!r}"
-
-
 def _without_copies(runs: list[Run]) -> tuple[list[Run], int, list[str]]:
     """Runs without exact second copies, how many were dropped, and warnings of curves equal under two labels."""
     kept: list[Run] = []
@@ -300,10 +296,7 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], int, list[str]]:
 
 def _refuse_unlike_repetitions(runs: list[Run]) -> None:
     recipes = _recipes(runs)
-    by_size: defaultdict[float, list[Run]] = defaultdict(list)
-    for run in runs:
-        by_size[run.config.n_params].append(run)
-    for size, group in by_size.items():
+    for size, group in _by_size(runs).items():
         differing = _differing([recipes[id(run)] for run in group])
         if differing:
             raise OnecurveError(
@@ -333,6 +326,13 @@ def _refuse_unlike_repetitions(runs: list[Run]) -> None:
                     f"if they are of different families, name the column that tells them apart with --by{hint}; if "
                     "one is a repetition, give it a seed of its own"
                 )
+
+
+def _by_size(runs: Iterable[Run]) -> dict[float, list[Run]]:
+    groups: defaultdict[float, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.config.n_params].append(run)
+    return groups
 
 
 def _names(runs: Sequence[Run]) -> str:
@@ -395,16 +395,15 @@ def families(runs: Sequence[Run], by: str | None = None) -> list[Ladder]:
     recipes = _recipes(runs)
     values = [_by_column(run) | recipes[id(run)] for run in runs]
     if by is None:
-        by_size: defaultdict[float, list[Run]] = defaultdict(list)
-        for run in runs:
-            by_size[run.config.n_params].append(run)
-        telling = {key: None for group in by_size.values() for key in _differing([recipes[id(run)] for run in group])}
+        telling = {
+            key: None for group in _by_size(runs).values() for key in _differing([recipes[id(run)] for run in group])
+        }
         keys = list(telling)
     else:
         for run, recorded in zip(runs, values, strict=True):
             if by not in recorded:
                 raise OnecurveError(
-                    f"{_where(run)}: no setting {by!r} to tell families apart by; recorded are "
+                    f"{run.where}: no setting {by!r} to tell families apart by; recorded are "
                     f"{', '.join(sorted(_by_column(run))) or 'none'}"
                 )
         keys = [by]

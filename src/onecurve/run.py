@@ -157,6 +157,11 @@ class Run:
         curve = Curve(np.asarray(x, dtype=np.float64), np.asarray(loss, dtype=np.float64), kind)
         return cls(config, {loss_name: curve}, x_name)
 
+    @property
+    def where(self) -> str:
+        """The run and the file it came from, as messages name it."""
+        return (f"{self.source}: " if self.source else "") + f"run {self.config.name!r}"
+
     def __repr__(self) -> str:
         c = self.config
         parts = [f"{c.name!r}", f"N {human(c.n_params)}"]

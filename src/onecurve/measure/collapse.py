@@ -161,7 +161,7 @@ def _measure(s: Sampled, floor: float) -> _Core:
         row, column = np.unravel_index(int(np.argmin(reducible)), reducible.shape)
         run = s.runs[row]
         raise OnecurveError(
-            f"{run.source + ': ' if run.source else ''}run {run.config.name!r}: loss {s.loss[row, column]:g} at "
+            f"{run.where}: loss {s.loss[row, column]:g} at "
             f"x = {s.fraction[column]:.3g} is not above the floor {floor:g}; give a lower --floor (zero, or fit)"
         )
     normalised = reducible / reducible[:, -1:]

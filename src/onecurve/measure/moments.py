@@ -102,11 +102,10 @@ def relative_spread(m: Moments) -> FloatArray:
 
 
 def _mean_repeated(m: Moments, variance: FloatArray, ddof: int) -> FloatArray:
-    repeated = m.counts > 1
-    if not repeated.any():
+    if not m.repeated.any():
         return np.full(variance.shape[1], np.nan)
-    k = m.counts[repeated, None]
-    return (variance[repeated] * (k / (k - ddof))).mean(axis=0)
+    k = m.counts[m.repeated, None]
+    return (variance[m.repeated] * (k / (k - ddof))).mean(axis=0)
 
 
 def mean_multipliers(rng: np.random.Generator, draws: int, seeds: int) -> NDArray[np.float32]:

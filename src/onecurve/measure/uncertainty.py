@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecurve.fit import FloatArray, IntArray
-from onecurve.measure.moments import Moments, centre, mean_multipliers, moments, noise_floor, variance_multipliers
+from onecurve.measure.moments import (
+    Moments,
+    centre,
+    mean_multipliers,
+    moments,
+    noise_floor,
+    variance_multipliers,
+    within,
+)
 
 LEVEL = 0.90
 DRAWS = 1000
@@ -68,9 +76,8 @@ def experiments(
     n, sizes = int(counts.sum()), counts.size
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     grid = normalised.shape[1]
-    k = counts[repeated, None]
 
-    variance = (ell.variance[repeated] * k / (k - 1)).mean(axis=0)
+    variance = within(ell, ddof=1)
     # Between-size variance without the part that seeds put into it; means are drawn in towards their centre so that
     # the simulated sizes differ by that much.
     noise_in_means = variance * (1.0 / counts).mean() * (1.0 - 1.0 / sizes)

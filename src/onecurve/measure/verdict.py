@@ -230,17 +230,13 @@ def heading(c: Collapse) -> str:
 def _smoothing(c: Collapse) -> str:
     """The trailing mean in fraction, x and, where the batch is known, steps."""
     s = c.sampled
-    widths = sorted(s.window * (run.config.horizon or run.curves[s.loss_name].x[-1]) for run in s.runs)
+    widths = [s.window * (run.config.horizon or run.curves[s.loss_name].x[-1]) for run in s.runs]
     name = s.runs[0].x_name
-    text = f"trailing mean over {s.window:.3g} of the run ({human(widths[0])} to {human(widths[-1])} {name}"
+    text = f"trailing mean over {s.window:.3g} of the run ({human(min(widths))} to {human(max(widths))} {name}"
     batches = [run.config.batch_tokens for run in s.runs]
-    if None not in batches:
-        steps = sorted(
-            s.window * (run.config.horizon or run.curves[s.loss_name].x[-1]) / batch
-            for run, batch in zip(s.runs, batches, strict=True)
-            if batch is not None
-        )
-        text += f", {human(steps[0])} to {human(steps[-1])} steps"
+    steps = [width / batch for width, batch in zip(widths, batches, strict=True) if batch is not None]
+    if len(steps) == len(widths):
+        text += f", {human(min(steps))} to {human(max(steps))} steps"
     return text + ")"
 
 

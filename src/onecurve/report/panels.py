@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from onecurve.errors import OnecurveError
-from onecurve.measure.moments import moments
+from onecurve.measure.moments import moments, noise_floor
 from onecurve.measure.result import DEPARTURES, LAST, Collapse
 from onecurve.run import FloatArray, Run
 
@@ -166,10 +166,7 @@ def spread_curves(c: Collapse, repeated: bool) -> list[FloatArray]:
 
 def own_noise(c: Collapse) -> FloatArray:
     """(G,) seed noise of the normalised curves, with sample variances like the corrected sigma beside it."""
-    repeated = np.asarray(c.counts) > 1
-    m = moments(c.normalised, c.counts)
-    k = m.counts[repeated, None]
-    return positive(np.sqrt((m.variance[repeated] / m.mean[repeated] ** 2 * (k / (k - 1))).mean(axis=0)))
+    return positive(noise_floor(moments(c.normalised, c.counts), ddof=1))
 
 
 def crossing_words(c: Collapse) -> str:
