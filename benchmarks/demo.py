@@ -10,7 +10,7 @@ from pathlib import Path
 
 from demo_search import line, main, rms_ratio
 from onecurve import collapse, families, read
-from onecurve.train.recipe import EXAMPLES, load_recipe, rungs
+from onecurve.plan.recipe import EXAMPLES, jobs, load_recipe
 
 
 def demo(folder: Path) -> None:
@@ -20,7 +20,7 @@ def demo(folder: Path) -> None:
         [sys.executable, "-m", "onecurve", "demo", "--out", str(folder)], check=True, stdout=subprocess.DEVNULL
     )
     print(f"wall time of the whole demo: {time.perf_counter() - began:.0f} s")
-    sizes = [recipe.model.n_params(r.width) for r in rungs(recipe)]
+    sizes = [recipe.n_params(r.size) for r in jobs(recipe)]
     print(f"sizes {sizes}: N spans {sizes[-1] / sizes[0]:.2f} x; {recipe.evaluation.samples} shared held-out samples")
     results = [collapse(ladder) for ladder in families(read([folder / "runs"]).runs)]
     for c in results:

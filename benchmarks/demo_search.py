@@ -17,9 +17,9 @@ import numpy as np
 from onecurve import collapse, families, read
 from onecurve.measure.result import within_window
 from onecurve.measure.uncertainty import window_ratio
+from onecurve.plan.recipe import EXAMPLES, Recipe, load_recipe
 from onecurve.store import dumps, write_atomic
 from onecurve.train.ladder import train_ladder
-from onecurve.train.recipe import EXAMPLES, Recipe, load_recipe
 
 JUDGED = (0.6, 0.95)
 
@@ -48,7 +48,7 @@ def edited(recipe: Recipe, changes: list[str]) -> Recipe:
         path, _, value = change.partition("=")
         section, field = path.split(".")
         content[section][field] = json.loads(value)
-        if path == "horizon.samples_per_param":
+        if path == "horizon.tokens_per_param":
             content[section] = {field: json.loads(value)}
     return Recipe.model_validate_json(json.dumps(content))
 

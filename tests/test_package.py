@@ -60,7 +60,7 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_holds_types_and_recipes_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "onecurve/py.typed" in names
-    assert "onecurve/train/recipes/demo.toml" in names
+    assert "onecurve/plan/recipes/demo.toml" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs"))]
     source = {f"onecurve/{p.relative_to(ROOT / 'src' / 'onecurve')}" for p in (ROOT / "src" / "onecurve").rglob("*.py")}

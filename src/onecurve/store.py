@@ -83,6 +83,13 @@ class RunWriter:
         self._append(METRICS, record)
         self._append(TIMING, {"step": record["step"], "seconds": round(seconds, 3)})
 
+    def flush(self) -> None:
+        """Bring the points to the disk, so that they outlive the machine as well as the process."""
+        for name in (METRICS, TIMING):
+            if (self.path / name).exists():
+                with (self.path / name).open("ab") as file:
+                    os.fsync(file.fileno())
+
     def event(self, kind: str, **details: Any) -> None:
         """Add one event, with the time of day."""
         self._append(EVENTS, {"event": kind, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **details})

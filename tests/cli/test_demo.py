@@ -32,7 +32,7 @@ batch = 16
 shape = "linear"
 
 [horizon]
-samples_per_param = {samples}
+tokens_per_param = {samples}
 
 [evaluation]
 points = 12
@@ -79,7 +79,7 @@ def test_training_stops_on_ctrl_c_and_the_same_command_goes_on(recipe, tmp_path)
     _, message = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "everything so far is saved" in message and "Traceback" not in message
-    assert (tmp_path / "ladder" / "checkpoints" / "width-12.pt").exists()
+    assert list((tmp_path / "ladder" / "checkpoints" / "width-12").glob("step-*"))
 
 
 def test_a_mistake_in_the_recipe_is_one_message(recipe, tmp_path):

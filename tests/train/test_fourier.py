@@ -1,7 +1,8 @@
 import numpy as np
 import torch
 
-from onecurve.train.fourier import FourierStream, FourierTask
+from onecurve.plan.recipe import FourierTask
+from onecurve.train.fourier import FourierStream
 
 TASK = FourierTask(dimension=3, modes=200, exponent=1.5, seed=7)
 

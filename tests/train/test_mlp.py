@@ -2,8 +2,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from onecurve.plan.shape import MLPModel
 from onecurve.train import mlp
-from onecurve.train.mlp import MLPShape, forward, initial, rms_norm
+from onecurve.train.functions import rms_norm, squared_relu
+from onecurve.train.mlp import forward, initial
 
 
 def alone(weights: dict[str, torch.Tensor], i: int, x: torch.Tensor) -> torch.Tensor:
@@ -19,7 +21,7 @@ def alone(weights: dict[str, torch.Tensor], i: int, x: torch.Tensor) -> torch.Te
 
 @pytest.fixture
 def weights() -> dict[str, torch.Tensor]:
-    w = initial(MLPShape(blocks=3, inputs=4), 10, [0, 1, 2])
+    w = initial(MLPModel(blocks=3, inputs=4), 10, [0, 1, 2])
     generator = torch.Generator().manual_seed(1)
     for name in ("block_out", "readout"):
         w[name].normal_(0, 0.3, generator=generator)
@@ -53,25 +55,33 @@ def test_rms_norm_and_its_gradient_equal_torchs():
     torch.testing.assert_close(torch.autograd.grad(ours, x, g), torch.autograd.grad(theirs, x, g))
 
 
+def test_squared_relu_and_its_gradient_equal_the_formula():
+    x = torch.randn(40, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(40, dtype=torch.float64)
+    ours, theirs = squared_relu(x), F.relu(x).square()
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, x, g), torch.autograd.grad(theirs, x, g))
+
+
 def test_a_models_start_does_not_depend_on_its_neighbours():
-    shape = MLPShape(blocks=2, inputs=3)
+    shape = MLPModel(blocks=2, inputs=3)
     together, single = initial(shape, 6, [5, 9]), initial(shape, 6, [9])
     for name in together:
         torch.testing.assert_close(together[name][1], single[name][0], rtol=0, atol=0)
 
 
 def test_every_model_starts_as_the_zero_function():
-    w = initial(MLPShape(blocks=2, inputs=3), 6, [0])
+    w = initial(MLPModel(blocks=2, inputs=3), 6, [0])
     assert torch.count_nonzero(forward(w, torch.rand(1, 9, 3))) == 0
 
 
 @pytest.mark.parametrize("width, expected", [(384, 1_478_016), (2048, 41_961_472)])
 def test_parameter_count_equals_the_published_one(width, expected):
     # 10 D^2 + 9 D at five blocks and eight inputs
-    assert MLPShape(blocks=5, inputs=8).n_params(width) == expected
-    w = initial(MLPShape(blocks=2, inputs=3), 6, [0])
-    assert MLPShape(blocks=2, inputs=3).n_params(6) == sum(t.numel() for t in w.values())
+    assert MLPModel(blocks=5, inputs=8).n_params(width) == expected
+    w = initial(MLPModel(blocks=2, inputs=3), 6, [0])
+    assert MLPModel(blocks=2, inputs=3).n_params(6) == sum(t.numel() for t in w.values())
 
 
 def test_every_tensor_has_a_role():
-    assert mlp.ROLES.keys() == initial(MLPShape(), 4, [0]).keys()
+    assert mlp.ROLES.keys() == initial(MLPModel(), 4, [0]).keys()

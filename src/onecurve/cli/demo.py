@@ -28,13 +28,13 @@ def command(
     from onecurve.ladder import families
     from onecurve.logs import read
     from onecurve.measure.collapse import collapse
+    from onecurve.plan.recipe import EXAMPLES, jobs, load_recipe
     from onecurve.report import save_figure, save_page
     from onecurve.run import human
-    from onecurve.train.recipe import EXAMPLES, load_recipe, rungs
 
     chosen = load_recipe(needs_torch(recipe or EXAMPLES / "demo.toml"))
-    plan = rungs(chosen)
-    sizes = ", ".join(human(chosen.model.n_params(r.width)) for r in plan)
+    plan = jobs(chosen)
+    sizes = ", ".join(human(chosen.n_params(r.size)) for r in plan)
     print(
         f"Training {sum(len(r.members) for r in plan)} runs of {len(plan)} sizes ({sizes} parameters) into {out}.",
         flush=True,

@@ -12,26 +12,12 @@ One sample counts as one token.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+
+from onecurve.plan.recipe import FourierTask
 
 _ROWS_AT_ONCE = 512  # keeps the (rows, modes) intermediate inside the cache
-
-
-class FourierTask(BaseModel):
-    """What the target is: dimension, number of waves, spectrum, and the seed that fixes it for all runs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    kind: Literal["fourier"] = "fourier"
-    dimension: int = Field(default=8, ge=1)
-    modes: int = Field(default=10_000, ge=1)
-    exponent: float = Field(default=2.0, gt=0.0)
-    """Exponent of the Pareto distribution of wave lengths |k|: the tail P(|k| > s) = s^-exponent."""
-    seed: int = 0
 
 
 class FourierStream:

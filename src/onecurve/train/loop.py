@@ -1,114 +1,43 @@
-"""The training loop, and the batched program of one rung of a ladder that runs in it.
+"""The training loop, and one job run in it: from its checkpoint into its run directories.
 
-The loop knows nothing of models: it asks for an update, an evaluation, a state to keep. What the loss is, where
-batches come from and what happens to gradients are arguments of the program.
+The loop knows nothing of models: it asks a program for an update, an evaluation, a state to keep.
 """
 
 from __future__ import annotations
 
-import io
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from onecurve.data.shards import open_shards
 from onecurve.errors import OnecurveError
+from onecurve.plan.recipe import Job, TokenTask
+from onecurve.plan.shape import transformer_shape
+from onecurve.run import LossKind, human
 from onecurve.schedule import Schedule
-from onecurve.store import RunWriter, write_atomic
-from onecurve.train import mlp
-from onecurve.train.fourier import FourierStream
-from onecurve.train.optimiser import BatchedAdamW
-from onecurve.train.parameterisation import factors
-from onecurve.train.recipe import Rung
+from onecurve.store import RunWriter
+from onecurve.train import checkpoint
+from onecurve.train.devices import World
+from onecurve.train.program import HELD_OUT, TRAINING, LanguageModel, Make, Program, make_program
+from onecurve.train.tokens import TokenStream
 
 SAVE_EVERY = 20.0
-"""Seconds between checkpoints."""
+"""Least seconds between checkpoints."""
+SAVE_SHARE = 0.01
+"""Largest share of the time that goes into checkpoints, where one takes long."""
 TELL_EVERY = 0.25
 """Seconds between reports of progress, which is also how often a wish to stop is looked at."""
-_EVALUATION_ROWS = 512  # keeps the activations of all models in the cache
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs (R, B), targets (R, B)) -> one loss a model and sample, (R, B)."""
+CURVES: Mapping[str, LossKind] = {HELD_OUT: "held-out", TRAINING: "training"}
 
 
-def half_square(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Half the squared error."""
-    return 0.5 * (outputs - targets).square()
-
-
-class Program(Protocol):
-    """What the loop trains."""
-
-    def update(self, step: int, multiplier: float) -> Tensor:
-        """One optimiser step (from 0) at ``multiplier`` times the peak rates; the training loss of each model."""
-        ...
-
-    def evaluate(self) -> Tensor:
-        """The held-out loss of each model."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Everything that later steps depend on."""
-        ...
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up a state again."""
-        ...
-
-
-class BatchedMLPs:
-    """The models of one rung, trained as one batched program on streams of their own seeds."""
-
-    def __init__(self, rung: Rung, stream: FourierStream, loss: Loss = half_square) -> None:
-        recipe, members = rung.recipe, rung.members
-        o, ratio = recipe.optimiser, rung.width / recipe.ladder.base_width
-        self._loss = loss
-        self._stream = stream
-        self._batch = o.batch
-        self._data_seeds = sorted({m.seed_data for m in members})
-        self._of_seed = torch.tensor([self._data_seeds.index(m.seed_data) for m in members])
-        self._test = stream.test_set(recipe.evaluation.samples)
-        self.weights = mlp.initial(recipe.model, rung.width, [m.seed_init for m in members])
-        for weight in self.weights.values():
-            weight.requires_grad_(True)
-        tables = {name: [factors(role, m.parameterisation, ratio) for m in members] for name, role in mlp.ROLES.items()}
-        self.optimiser = BatchedAdamW(
-            self.weights,
-            {name: [o.learning_rate * f.learning_rate for f in table] for name, table in tables.items()},
-            {name: [o.weight_decay * f.weight_decay for f in table] for name, table in tables.items()},
-            o.betas,
-            o.eps,
-        )
-
-    def update(self, step: int, multiplier: float) -> Tensor:  # noqa: D102  (as `Program` says)
-        batches = [self._stream.batch(seed, step, self._batch) for seed in self._data_seeds]
-        x = torch.stack([x for x, _ in batches])[self._of_seed]
-        y = torch.stack([y for _, y in batches])[self._of_seed]
-        losses = self._loss(mlp.forward(self.weights, x), y).mean(dim=1)
-        gradients = torch.autograd.grad(losses.sum(), list(self.weights.values()))
-        self.optimiser.step(dict(zip(self.weights, gradients, strict=True)), step + 1, multiplier)
-        return losses.detach()
-
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:  # noqa: D102
-        models = len(self._of_seed)
-        total = torch.zeros(models, dtype=torch.float64)
-        for x, y in zip(*(part.split(_EVALUATION_ROWS) for part in self._test), strict=True):
-            outputs = mlp.forward(self.weights, x.expand(models, -1, -1))
-            total += self._loss(outputs, y).sum(dim=1, dtype=torch.float64)
-        return total / len(self._test[1])
-
-    def state(self) -> dict[str, Any]:  # noqa: D102
-        return {"weights": self.weights, "first": self.optimiser.first, "second": self.optimiser.second}
-
-    def load(self, state: dict[str, Any]) -> None:  # noqa: D102
-        for mine, saved in zip(self.state().values(), state.values(), strict=True):
-            for name, tensor in mine.items():
-                tensor.data.copy_(saved[name])
+class Failed(OnecurveError):  # noqa: N818  (an outcome that a ladder collects)
+    """One job cannot go on, and says why; the others of its ladder can."""
 
 
 def evaluation_steps(steps: int, points: int) -> list[int]:
@@ -131,101 +60,214 @@ def train(
     steps: int,
     schedule: Schedule,
     evaluate_after: Sequence[int],
-    on_evaluation: Callable[[int, Tensor, Tensor], None],
+    on_point: Callable[[int, list[dict[str, float]]], None],
     after_step: Callable[[int], bool],
 ) -> int:
     """Run steps ``start`` to ``steps``; the number of steps done.
 
-    ``on_evaluation(step, held_out, training)`` gets the losses (R,) after each step in ``evaluate_after``.
-    ``after_step(step)`` is called after every step and ends the loop by returning False.
+    ``on_point(step, values)`` gets what is logged, one dict a model, after each step that is logged.
+    ``after_step(step)`` is called after every step and ends the loop by returning False. A program in trouble ends it
+    before the step counts.
     """
     due = set(evaluate_after)
     multipliers = schedule(np.arange(start, steps) / steps)
     for step, multiplier in enumerate(multipliers.tolist(), start=start + 1):
-        losses = program.update(step - 1, multiplier)
-        if step in due:
-            on_evaluation(step, program.evaluate(), losses)
+        record = program.update(step - 1, multiplier)
+        stuck = program.trouble() is not None
+        if step in due and not stuck:
+            record = program.evaluate() | record
+        if step in due or program.each_step:
+            columns = {name: value.tolist() for name, value in record.items()}
+            on_point(step, [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
+        if stuck:
+            return step - 1
         if not after_step(step):
             return step
     return steps
 
 
-HELD_OUT, TRAINING = "test_loss", "train_loss"
-
-
-def train_rung(rung: Rung, out: Path, progress: Callable[[int], None], stopped: Callable[[], bool]) -> bool:
-    """Train one rung into run directories under ``out``, from its checkpoint if there is one; whether it is finished.
+def run_job(
+    job: Job,
+    out: Path,
+    progress: Callable[[int], None],
+    stopped: Callable[[], bool],
+    world: World | None = None,
+    make: Make = make_program,
+) -> bool:
+    """Train one job into run directories under ``out``, from its checkpoint if there is one; whether it is finished.
 
     ``progress`` is told the steps done, a few times a second; ``stopped`` is asked as often, and when it answers True
-    the state is saved and the rung is left for a later call. A checkpoint of another recipe is refused.
+    the state is saved and the job is left for a later call. ``make`` builds what is trained. A checkpoint of another
+    recipe is refused. Raises `Failed` where the job cannot go on, with its state saved.
     """
-    checkpoint = out / "checkpoints" / f"{rung.name}.pt"
-    identity = rung.recipe.model_dump_json()
-    saved = _read_checkpoint(checkpoint, identity)
-    start = 0 if saved is None else int(saved["step"])
-    curves = {HELD_OUT: "held-out", TRAINING: "training"}
-    if start == rung.steps:
+    world = world or World()
+    folder = out / "checkpoints" / job.name
+    stream, identity = _data(job)
+    start = checkpoint.latest(folder) or 0
+    if start:
+        checkpoint.check_identity(folder, start, identity)
+    if start == job.steps:
         progress(start)
         return True
-    writers = [
-        RunWriter(out / m.folder / m.config.name, m.config, "samples", curves)  # pyright: ignore[reportArgumentType]
-        for m in rung.members
-    ]
-    program = BatchedMLPs(rung, FourierStream(rung.recipe.task))
-    if saved is not None:
-        program.load(saved["program"])
-    for writer in writers:
-        cut = writer.cut_back(start)
-        writer.event("start" if start == 0 else "resume", step=start, points_cut=cut)
-    batch = rung.recipe.optimiser.batch
-    began = time.monotonic()
-    last_told = last_saved = began
+    program = make(job, stream, world)
+    if start:
+        checkpoint.load(folder, start, program.state(), world)
+        program.restored(start)
+    log = _Log(job, out, program, identity["data"]) if world.first else None
+    if log is not None:
+        log.begin(start, world, program)
+    clock = _Clock()
 
     def save(step: int) -> None:
-        buffer = io.BytesIO()
-        torch.save({"identity": identity, "step": step, "program": program.state()}, buffer)
-        write_atomic(checkpoint, buffer.getvalue())
+        began = time.monotonic()
+        if log is not None:
+            log.flush()
+        checkpoint.save(folder, step, program.state(), identity, world)
+        clock.saved(time.monotonic() - began)
 
-    def on_evaluation(step: int, held_out: Tensor, training: Tensor) -> None:
-        for writer, test, train_loss in zip(writers, held_out.tolist(), training.tolist(), strict=True):
-            point = {"step": step, "samples": float(step * batch), HELD_OUT: test, TRAINING: train_loss}
-            writer.append(point, time.monotonic() - began)
+    def on_point(step: int, values: list[dict[str, float]]) -> None:
+        if log is not None:
+            log.point(step, values)
 
     def after_step(step: int) -> bool:
-        nonlocal last_told, last_saved
-        now = time.monotonic()
-        if now - last_told < TELL_EVERY:
-            return True
-        last_told = now
-        progress(step)
-        if now - last_saved > SAVE_EVERY:
+        said = 0
+        if world.first and clock.time_to_tell():
+            progress(step)
+            said = 2 if stopped() else 1 if clock.time_to_save() else 0
+        said = world.agree(said)
+        if said == 1:
             save(step)
-            last_saved = now
-        return not stopped()
+        return said < 2
 
     done = train(
         program,
         start=start,
-        steps=rung.steps,
-        schedule=rung.recipe.schedule,
-        evaluate_after=evaluation_steps(rung.steps, rung.recipe.evaluation.points),
-        on_evaluation=on_evaluation,
+        steps=job.steps,
+        schedule=job.schedule,
+        evaluate_after=evaluation_steps(job.steps, job.recipe.evaluation.points),
+        on_point=on_point,
         after_step=after_step,
     )
-    save(done)
-    finished = done == rung.steps
-    for writer in writers:
-        writer.event("finish" if finished else "stop", step=done)
+    if done:
+        save(done)
+    trouble = program.trouble()
+    finished = done == job.steps
+    if log is not None:
+        log.end("failed" if trouble else "finish" if finished else "stop", done, trouble)
     progress(done)
+    if trouble:
+        raise Failed(
+            f"{job.name}: {trouble}; stopped with the state after step {done} saved in {folder}. Lower the learning "
+            "rate or clip the gradient in the recipe, and train into another folder"
+        )
     return finished
 
 
-def _read_checkpoint(path: Path, identity: str) -> dict[str, Any] | None:
-    if not path.exists():
+def _data(job: Job) -> tuple[TokenStream | None, dict[str, Any]]:
+    """The job's token stream, if it has one, and what a checkpoint must agree on."""
+    task, model = job.recipe.task, job.recipe.model
+    if not isinstance(task, TokenTask):
+        return None, job.identity() | {"data": "fourier"}
+    assert model.kind == "transformer" and task.data is not None
+    stream = TokenStream(open_shards(Path(task.data), model.vocabulary), model.context)
+    return stream, job.identity() | {"data": stream.shards.identity}
+
+
+class _Clock:
+    """When to tell and when to save."""
+
+    def __init__(self) -> None:
+        self._told = self._saved = time.monotonic()
+        self._pause = SAVE_EVERY
+
+    def time_to_tell(self) -> bool:
+        now = time.monotonic()
+        if now - self._told < TELL_EVERY:
+            return False
+        self._told = now
+        return True
+
+    def time_to_save(self) -> bool:
+        return time.monotonic() - self._saved > self._pause
+
+    def saved(self, seconds: float) -> None:
+        self._saved = time.monotonic()
+        self._pause = max(SAVE_EVERY, seconds / SAVE_SHARE)
+
+
+class _Log:
+    """The run directories of a job's members."""
+
+    def __init__(self, job: Job, out: Path, program: Program, data: str) -> None:
+        self._job, self._x = job, program.x_name
+        self._began = time.monotonic()
+        self._start = 0
+        self._writers = [
+            RunWriter(
+                out / m.folder / m.config.name,
+                m.config.model_copy(update={"settings": m.config.settings | {"data": data}}),
+                self._x,
+                CURVES,
+            )
+            for m in job.members
+        ]
+
+    def begin(self, start: int, world: World, program: Program) -> None:
+        self._start = start
+        details: dict[str, Any] = {"processes": world.size, "device": str(world.device), "torch": torch.__version__}
+        if world.device.type == "cpu":
+            details["threads"] = torch.get_num_threads()
+        if isinstance(program, LanguageModel):
+            details |= {"micro_batch": program.micro_batch, "compile": program.compiled}
+        for writer in self._writers:
+            cut = writer.cut_back(start)
+            writer.event("start" if start == 0 else "resume", step=start, points_cut=cut, **details)
+
+    def point(self, step: int, values: list[dict[str, float]]) -> None:
+        seconds = time.monotonic() - self._began
+        for writer, value in zip(self._writers, values, strict=True):
+            writer.append({"step": step, self._x: float(step * self._job.batch), **value}, seconds)
+
+    def flush(self) -> None:
+        """Make sure that no checkpoint is newer than the points on disk."""
+        for writer in self._writers:
+            writer.flush()
+
+    def end(self, kind: str, step: int, trouble: str | None) -> None:
+        seconds = time.monotonic() - self._began
+        details: dict[str, Any] = {} if trouble is None else {"reason": trouble}
+        if self._x == "tokens" and step > self._start and seconds > 0:
+            details["tokens_per_second"] = round((step - self._start) * self._job.batch / seconds)
+        for writer in self._writers:
+            writer.event(kind, step=step, **details)
+
+
+def repeats(job: Job, stream: TokenStream) -> str | None:
+    """A warning where a job sees its corpus more than once, or None."""
+    epochs = stream.epochs(job.steps * job.batch)
+    if epochs <= 1.0:
         return None
-    saved = torch.load(path, weights_only=True)
-    if saved["identity"] != identity:
-        raise OnecurveError(
-            f"{path}: this checkpoint belongs to another recipe; train into another folder, or delete this one"
-        )
-    return saved
+    corpus = human(stream.windows * stream.context)
+    return (
+        f"{job.name}: trains on {human(job.steps * job.batch)} tokens, {epochs:.2f} times the {corpus} of its corpus; "
+        "repeated data bend a curve down while held-out loss stays behind"
+    )
+
+
+def threads(jobs: int) -> int:
+    """CPU threads of each job of a ladder: a share of the cores that does not depend on what is already finished.
+
+    Another number of threads sums in another order, so a resumed run must use as many as before.
+    """
+    return max(1, cores() // max(1, min(cores(), jobs)))
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def utilisation(job: Job, tokens_per_second: float, peak: float) -> float:
+    """Model FLOP utilisation: 6 N + 12 L S d a token, over a peak in FLOP/s (arXiv 2204.02311, appendix B)."""
+    assert job.recipe.model.kind == "transformer"
+    return transformer_shape(job.recipe.model, job.size).flops_per_token * tokens_per_second / peak

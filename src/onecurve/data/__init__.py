@@ -1,0 +1,1 @@
+"""Corpora: where token ids come from, and the shards that they are kept in."""
