@@ -37,6 +37,7 @@ format: .venv/dev
 .venv/dev: .venv/run
 	@echo "Installing the test tools ..."
 	$(PIP_INSTALL) --editable '.[dev]'
+	$(PIP_INSTALL) --no-deps mup==1.0.0  # it asks for torchvision and seaborn, which the tests do not need
 	@touch $@
 
 clean:

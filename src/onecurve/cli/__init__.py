@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from onecurve.cli import collapse, demo, fit, train
+from onecurve.cli import check, collapse, data, demo, fit, train
 from onecurve.errors import OnecurveError
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app = typer.Typer(
 app.command("collapse", no_args_is_help=True)(collapse.command)
 app.command("demo")(demo.command)
 app.command("train", no_args_is_help=True)(train.command)
+app.add_typer(check.app, name="check")
+app.add_typer(data.app, name="data")
 app.add_typer(fit.app, name="fit")
 
 

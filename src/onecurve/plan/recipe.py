@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from onecurve.controls import RATIO_WARNS
 from onecurve.errors import OnecurveError
-from onecurve.plan.parameterisation import Parameterisation, factors
+from onecurve.plan.parameterisation import Parameterisation, Role, factors
 from onecurve.plan.shape import PRESETS, MLPModel, Section, Size, TransformerModel, transformer_shape
 from onecurve.run import RunConfig, Setting
 from onecurve.schedule import Schedule
@@ -501,3 +502,51 @@ def _member(
         settings=settings,
     )
     return Member(config, parameterisation, seed_init, seed_data, folder)
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the optimiser does to the tensors of one role in one run, as applied."""
+
+    role: Role
+    learning_rate: float
+    """At the peak of the schedule."""
+    weight_decay: float
+    eps: float
+    timescale: float
+    """tau = B / (eta lambda D); inf without decay."""
+    odd: bool
+    """Whether its timescale differs from the hidden matrices', though it has decay."""
+
+
+def groups(job: Job, member: Member) -> list[Group]:
+    """The optimiser's groups of one run, by role: peak rate, decay, eps and timescale as applied.
+
+    A group is odd where its timescale differs from that of the hidden matrices by more than a factor 1.15, the ratio at
+    which `differences` warns.
+    """
+    recipe, size, o = job.recipe, job.size, job.recipe.optimiser
+    ratios = width_and_depth_ratio(recipe, size)
+    out: list[Group] = []
+    for role in _roles(recipe):
+        f = factors(role, member.parameterisation, *ratios, o.scale_weight_decay)
+        rate = (size.learning_rate or 0.0) * f.learning_rate
+        if role == "embedding" and isinstance(recipe.model, TransformerModel):
+            rate *= recipe.model.embedding_rate
+        decay = (size.weight_decay or 0.0) * f.weight_decay
+        timescale = 1.0 / (rate * decay * job.steps) if decay > 0 else float("inf")
+        out.append(Group(role, rate, decay, o.eps * f.eps, timescale, odd=False))
+    hidden = next(g.timescale for g in out if g.role == "hidden")
+    return [
+        replace(g, odd=g.weight_decay > 0 and max(g.timescale / hidden, hidden / g.timescale) > RATIO_WARNS)
+        for g in out
+    ]
+
+
+def _roles(recipe: Recipe) -> list[Role]:
+    """The roles of the tensors that the model has."""
+    m = recipe.model
+    if isinstance(m, MLPModel):
+        return ["embedding", "hidden", "readout"]
+    gains: list[Role] = ["block norm", "final norm"] if m.norm_gain else []
+    return ["embedding", "hidden", *gains, *([] if m.tied else ["readout"])]

@@ -82,7 +82,7 @@ def draw(*collapses: Collapse) -> Figure:
     """
     shown = view(collapses)
     figure_module, canvas = optional("matplotlib.figure"), optional("matplotlib.backends.backend_agg")
-    with _style():
+    with style():
         single = len(shown.panels) == 1
         size = (7.2, 6.3) if single else (0.5 + 3.35 * len(shown.panels), 10.4)
         figure = figure_module.Figure(figsize=size, layout="constrained")
@@ -104,25 +104,34 @@ def draw(*collapses: Collapse) -> Figure:
 
 
 def save_figure(path: str | Path, *collapses: Collapse) -> None:
-    """Draw and write a PNG, SVG or PDF, as the suffix says; the same input gives the same bytes.
+    """Draw collapses and write a PNG, SVG or PDF, as the suffix says; the same input gives the same bytes.
 
     Raises OnecurveError for any other suffix.
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    check_suffix(path)
+    write_figure(path, draw(*collapses))
+
+
+def check_suffix(path: Path) -> None:
+    """Raise OnecurveError for a file that is not one of a figure."""
+    if path.suffix.lower() not in SUFFIXES:
         raise OnecurveError(f"{path}: a figure is written as {', '.join(SUFFIXES)}; got suffix {path.suffix!r}")
-    figure: Any = draw(*collapses)
+
+
+def write_figure(path: Path, figure: Any) -> None:
+    """Write a figure in one step."""
+    suffix = path.suffix.lower()
     # Dates and program versions would make equal figures differ.
     metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
-    with _style():
+    with style():
         out = BytesIO()
         figure.savefig(out, format=suffix[1:], metadata=metadata)
     write_atomic(path, out.getvalue())
 
 
 @contextmanager
-def _style() -> Generator[None]:
+def style() -> Generator[None]:
     """Our settings on top of matplotlib's own, whatever the user's are; these come back afterwards."""
     matplotlib = optional("matplotlib")
     with matplotlib.rc_context():

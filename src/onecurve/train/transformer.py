@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from onecurve.plan.parameterisation import Role, attention_scale, branch_multiplier, factors
-from onecurve.plan.recipe import Job, width_and_depth_ratio
+from onecurve.plan.recipe import Job, groups, width_and_depth_ratio
 from onecurve.plan.shape import TransformerModel, TransformerShape, transformer_shape
 from onecurve.train.functions import rms_norm, squared_relu
 
@@ -184,20 +184,20 @@ def initialise(model: Transformer, job: Job) -> None:
 
 def optimiser(model: Transformer, job: Job) -> torch.optim.AdamW:
     """AdamW with one group a role; each group keeps its peak rate under ``peak_lr``."""
-    o, size, member = job.recipe.optimiser, job.size, job.members[0]
-    ratios = width_and_depth_ratio(job.recipe, size)
     by_role: dict[Role, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         by_role.setdefault(role(name), []).append(parameter)
-    groups = []
-    for of, parameters in by_role.items():
-        f = factors(of, member.parameterisation, *ratios, o.scale_weight_decay)
-        rate = (size.learning_rate or 0.0) * f.learning_rate
-        if of == "embedding":
-            rate *= model.shape.model.embedding_rate
-        decay = (size.weight_decay or 0.0) * f.weight_decay
-        groups.append({"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay, "eps": o.eps * f.eps})
-    adamw = torch.optim.AdamW(groups, betas=o.betas, fused=True)
+    parameters = [
+        {
+            "params": by_role[g.role],
+            "lr": g.learning_rate,
+            "peak_lr": g.learning_rate,
+            "weight_decay": g.weight_decay,
+            "eps": g.eps,
+        }
+        for g in groups(job, job.members[0])
+    ]
+    adamw = torch.optim.AdamW(parameters, betas=job.recipe.optimiser.betas, fused=True)
     # The moments exist from the start, so that a checkpoint has the same tensors at every step.
     for group in adamw.param_groups:
         for p in group["params"]:

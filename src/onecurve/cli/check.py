@@ -1,0 +1,203 @@
+"""onecurve check: does a recipe do what it promises, before and after it is trained?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onecurve.cli import arguments as a
+from onecurve.cli.train import needs_torch, train
+
+if TYPE_CHECKING:
+    from onecurve.measure.scaling import Transfer
+
+app = typer.Typer(no_args_is_help=True, help="Check a recipe: its family, its activations, its learning rate.")
+RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a TOML file.", show_default=False)]
+FigureFile = Annotated[Path | None, typer.Option("--figure", help="Write a figure: .png, .svg or .pdf.")]
+
+
+@app.command("family", no_args_is_help=True)
+def family(recipe: RecipeFile) -> None:
+    """What every size trains with, group by group, and whether the curves ought to collapse. Trains nothing.
+
+    [bold]Example[/bold]
+
+      onecurve check family recipe.toml
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from onecurve.controls import controls, differences
+    from onecurve.plan.recipe import groups, jobs, load_recipe
+    from onecurve.run import human
+
+    chosen = load_recipe(recipe)
+    all_jobs = jobs(chosen)
+    console = Console(highlight=False)
+    for parameterisation in chosen.ladder.parameterisations:
+        members = [(j, m) for j in all_jobs for m in j.members if m.parameterisation == parameterisation]
+        runs = Table(title=parameterisation, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for name in ("size", "N", "tokens", "tokens/N", "steps", "batch", "timescale", "warmup", "runs"):
+            runs.add_column(name, justify="left" if name == "size" else "right")
+        table = Table(title="Groups, as applied", title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for name in ("size", "group", "peak rate", "weight decay", "eps", "timescale", ""):
+            table.add_column(name, justify="left" if name in ("size", "group", "") else "right")
+        sizes: dict[str, list[int]] = {}
+        for k, (job, _) in enumerate(members):
+            sizes.setdefault(job.size.name or "", []).append(k)
+        for name, at in sizes.items():
+            job, member = members[at[0]]
+            c, of = member.config, controls(member.config)
+            row = (
+                human(c.n_params),
+                human(c.horizon or 0),
+                f"{of.tokens_per_param:.3g}",
+                str(job.steps),
+                str(job.batch),
+            )
+            runs.add_row(name, *row, f"{of.timescale:.3g}", f"{of.warmup:.3g}", str(len(at)))
+            for k, g in enumerate(groups(job, member)):
+                odd = "differs from the hidden matrices'" if g.odd else ""
+                values = (f"{g.learning_rate:.4g}", f"{g.weight_decay:.4g}", f"{g.eps:.3g}", f"{g.timescale:.3g}")
+                table.add_row(name if k == 0 else "", g.role, *values, odd)
+        console.print(runs)
+        console.print()
+        console.print(table)
+        console.print()
+        found = differences([m.config for _, m in members])
+        if not found:
+            print("Nothing that shapes a curve differs between the sizes: they ought to collapse.")
+        for finding in found:
+            print(f"{finding.level}: {finding.text}")
+        print()
+
+
+@app.command("coordinates", no_args_is_help=True)
+def coordinates(
+    recipe: RecipeFile,
+    figure: FigureFile = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds a shape.")] = 3,
+    work: Annotated[Path, typer.Option("--work", help="Folder for the corpus, where it is prepared first.")] = Path(
+        "check"
+    ),
+) -> None:
+    """Do activations keep their scale as models grow? Trains a few steps at four widths and four depths.
+
+    [bold]Example[/bold]
+
+      onecurve check coordinates recipe.toml --figure coordinates.png
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from onecurve.data.shards import open_shards
+    from onecurve.errors import OnecurveError
+    from onecurve.measure.scaling import BAND
+    from onecurve.plan.recipe import TokenTask, load_recipe
+    from onecurve.plan.shape import TransformerModel
+
+    chosen = load_recipe(needs_torch(recipe))
+    model = chosen.model
+    if not isinstance(chosen.task, TokenTask) or not isinstance(model, TransformerModel):
+        raise OnecurveError(f"{recipe}: check coordinates looks inside transformers; model.kind is {model.kind!r}")
+    from onecurve.train.ladder import with_data
+    from onecurve.train.probe import STEPS
+    from onecurve.train.probe import coordinates as measure
+    from onecurve.train.tokens import TokenStream
+
+    chosen = with_data(chosen, work)
+    assert isinstance(chosen.task, TokenTask) and chosen.task.data is not None
+    stream = TokenStream(open_shards(Path(chosen.task.data), model.vocabulary), model.context)
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"{STEPS} steps each", total=1.0)
+        results = measure(chosen, stream, seeds, lambda share: bar.update(task, completed=share))
+    console = Console(highlight=False)
+    for c in results:
+        title = f"{chosen.ladder.parameterisations[0]}, against {c.axis} {', '.join(f'{v:g}' for v in c.sizes)}"
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for name in ("activation", "slope", "90 % interval", f"within ±{BAND:g}"):
+            table.add_column(name, justify="left" if name == "activation" else "right")
+        for kind, slope in c.slopes.items():
+            words = "yes" if c.passes[kind] else "NO"
+            table.add_row(kind, f"{slope.value:+.2f}", f"{slope.low:+.2f} to {slope.high:+.2f}", words)
+        console.print(table)
+        console.print()
+    if figure is not None:
+        from onecurve.report.scaling import save_coordinates
+
+        with a.writing(figure):
+            save_coordinates(figure, results)
+    failed = [f"{kind} against {c.axis}" for c in results for kind, ok in c.passes.items() if not ok]
+    if failed:
+        print(f"Fails: {', '.join(failed)}. These grow or shrink with size, so a learning rate will not carry over.")
+        raise typer.Exit(1)
+    print("Passes: activations keep their scale in width and in depth.")
+
+
+@app.command("transfer", no_args_is_help=True)
+def transfer(
+    data: Annotated[
+        list[Path], typer.Argument(help="A recipe to sweep, or the runs of a sweep over rates.", show_default=False)
+    ],
+    figure: FigureFile = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the sweep's runs.")] = Path("sweep"),
+    rates: Annotated[int, typer.Option(min=4, help="Rates a size, a factor 2 apart around the recipe's.")] = 5,
+    runs: a.Runs = None,
+    loss: a.LossColumn = None,
+) -> None:
+    """Is the best learning rate the same at every size? Trains each size at several rates, or reads runs that did.
+
+    [bold]Examples[/bold]
+
+      onecurve check transfer recipe.toml -o sweep --figure transfer.png
+
+      onecurve check transfer sweep/runs
+    """
+    from onecurve.logs import read
+    from onecurve.measure.scaling import transfer as measure
+
+    paths = data
+    if len(data) == 1 and data[0].suffix == ".toml":
+        from onecurve.plan.recipe import load_recipe
+
+        recipe = load_recipe(needs_torch(data[0]))
+        from onecurve.train.probe import sweep
+
+        train(sweep(recipe, [2.0 ** (k - (rates - 1) / 2) for k in range(rates)]), out)
+        paths = [out / "runs"]
+    results = measure(read(paths, runs).runs, loss)
+    _show(results)
+    if figure is not None:
+        from onecurve.report.scaling import save_transfer
+
+        with a.writing(figure):
+            save_transfer(figure, results)
+
+
+def _show(results: list[Transfer]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from onecurve.run import human
+
+    console = Console(highlight=False)
+    for result in results:
+        table = Table(title=result.name, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for name in ("N", "best base rate", "90 % interval", "rates", "seeds"):
+            table.add_column(name, justify="right")
+        for s in result.sizes:
+            best = f"beyond the {s.edge} end of the grid" if s.edge else f"{s.value:.3g}"
+            interval = "" if s.edge else f"{s.low:.3g} to {s.high:.3g}"
+            table.add_row(human(s.n_params), best, interval, str(s.rates.size), str(s.losses.shape[1]))
+        console.print(table)
+        value, low, high = result.ratio
+        over = f"the largest size's best rate over the smallest's is {value:.2f} ({low:.2f} to {high:.2f})"
+        words = {
+            "same": f"The best rate carries: {over}.",
+            "differs": f"The best rate moves with size: {over}.",
+            "cannot tell": f"Cannot tell: {over}; more seeds or rates closer together would.",
+        }
+        print(words[result.verdict].replace("nan (nan to nan)", "not known, a best rate lies beyond the grid") + "\n")
