@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from onecurve import OnecurveError
 from onecurve.data.shards import write_shards
 from onecurve.plan.recipe import jobs
-from onecurve.train import transformer
+from onecurve.train import mlp, transformer
 from onecurve.train.devices import World
-from onecurve.train.program import LanguageModel, Machine
+from onecurve.train.fourier import FourierStream
+from onecurve.train.program import BatchedMLPs, LanguageModel, Machine
 from onecurve.train.tokens import TokenStream
 
 from .conftest import language_recipe
@@ -123,3 +124,52 @@ def test_a_batch_that_the_processes_do_not_divide_is_refused(corpus):
     job = jobs(language_recipe(corpus))[0]
     with pytest.raises(OnecurveError, match="8 sequences of 16, which 3 processes do not divide"):
         LanguageModel(job, TokenStream(corpus, 16), World(rank=0, size=3))
+
+
+def test_gradient_noise_is_the_preconditioned_trace_of_the_covariance(corpus):
+    job = jobs(language_recipe(corpus, **{"evaluation.gradient_batches": 5}))[0]
+    p = LanguageModel(job, TokenStream(corpus, 16))
+    for step in range(3):
+        p.update(step, 1.0)
+    before = [w.detach().clone() for w in p.model.parameters()]
+    measured = p.evaluate()["gradient_noise"].item()
+    rows = []
+    for k in range(5):
+        x, y = TokenStream(corpus, 16).batch(2**32 - 1, k, 8)
+        loss = F.cross_entropy(p.model(x).flatten(0, 1), y.flatten())
+        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(p.model.parameters()))]))
+    variance = torch.stack(rows).double().var(dim=0, correction=0)
+    scale = []
+    for w in p.model.parameters():
+        (group,) = [g for g in p.optimiser.param_groups if any(w is q for q in g["params"])]
+        v = p.optimiser.state[w]["exp_avg_sq"] / (1 - 0.95**3)
+        scale.append((group["peak_lr"] / (v.sqrt() + group["eps"])).flatten())
+    assert measured == pytest.approx((variance * torch.cat(scale)).sum().item(), rel=1e-4)
+    assert all(torch.equal(a, b) for a, b in zip(before, p.model.parameters(), strict=True))
+    # Measuring leaves no trace in what follows.
+    other = LanguageModel(jobs(language_recipe(corpus))[0], TokenStream(corpus, 16))
+    for step in range(3):
+        other.update(step, 1.0)
+    assert p.update(3, 1.0)["train_loss"] == other.update(3, 1.0)["train_loss"]
+
+
+def test_gradient_noise_of_batched_mlps_is_that_of_each_alone(recipe):
+    noisy = recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"gradient_batches": 4})})
+    job = jobs(noisy)[0]
+    p = BatchedMLPs(job)
+    for step in range(3):
+        p.update(step, 1.0)
+    measured = p.evaluate()["gradient_noise"]
+    stream = FourierStream(recipe.task)
+    for i in (0, 3):
+        rows = []
+        for k in range(4):
+            x, y = stream.batch(2**32 - 1, k, 16)
+            alone = {name: w[i : i + 1].detach().requires_grad_(True) for name, w in p.weights.items()}
+            loss = (0.5 * (mlp.forward(alone, x[None]) - y).square()).mean()
+            rows.append(torch.autograd.grad(loss, list(alone.values())))
+        expected = 0.0
+        for name, gradients in zip(p.weights, zip(*rows, strict=True), strict=True):
+            variance = torch.stack(gradients).double().var(dim=0, correction=0)
+            expected += (variance * p.optimiser.preconditioner(name, 3)[i : i + 1]).sum().item()
+        assert measured[i].item() == pytest.approx(expected, rel=1e-4)

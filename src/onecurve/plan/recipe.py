@@ -136,6 +136,18 @@ class EvaluationSection(Section):
     points: int = Field(default=64, ge=4)
     samples: int = Field(default=65_536, ge=1)
     """Tokens (or samples) of the held-out set, which all runs share."""
+    gradient_batches: int = Field(default=0, ge=0)
+    """Batches, of the training's size, from which the gradient noise is measured with the held-out loss; 0: not at all.
+
+    The trace of the preconditioned gradient covariance (arXiv 2507.02119, section 4): the variance of each coordinate
+    of the gradient over the batches, times peak rate / (sqrt(v) + eps), summed.
+    """
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.gradient_batches == 1:
+            raise ValueError("gradient_batches is 1; a variance needs at least 2, and 0 measures none")
+        return self
 
 
 class Recipe(Section):

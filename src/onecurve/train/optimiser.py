@@ -37,6 +37,11 @@ class BatchedAdamW:
         self.first = {name: torch.zeros_like(w) for name, w in weights.items()}
         self.second = {name: torch.zeros_like(w) for name, w in weights.items()}
 
+    def preconditioner(self, name: str, count: int) -> Tensor:
+        """Peak rate / (sqrt(v) + eps) of each coordinate after update number ``count``, v corrected for its start."""
+        corrected = self.second[name] / (1.0 - self.betas[1] ** count)
+        return self._rates[name].float() / (corrected.sqrt() + self.eps)
+
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], count: int, multiplier: float) -> None:
         """Apply update number ``count`` (from 1) at ``multiplier`` times the peak rates."""

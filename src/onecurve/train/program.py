@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from onecurve.errors import OnecurveError
 from onecurve.plan.parameterisation import factors
@@ -20,11 +21,13 @@ from onecurve.train.fourier import FourierStream
 from onecurve.train.optimiser import BatchedAdamW
 from onecurve.train.tokens import IGNORED, TokenStream
 
-HELD_OUT, TRAINING = "test_loss", "train_loss"
+HELD_OUT, TRAINING, NOISE = "test_loss", "train_loss", "gradient_noise"
 _EVALUATION_ROWS = 512  # keeps the activations of all models in the cache
 _CPU_MICRO_BATCH = 1024  # tokens: keeps a block's activations in the cache; a larger one is slower, not faster
 _GPU_MICRO_BATCH = 16_384
 _SKIPS_IN_A_ROW = 3
+_NOISE_SEED = 2**32 - 1
+"""Data seed of the batches from which gradient noise is measured: one fixed set for all runs."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """MLPs: (outputs (R, B), targets (R, B)) -> (R, B). Transformer: (logits (n, V), targets (n,)) -> their sum."""
@@ -70,6 +73,31 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
 
 
+class RunningVariance:
+    """The variance of each coordinate of several tensors over what was added (Welford; divided by their number)."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._means: list[Tensor] = []
+        self._squares: list[Tensor] = []
+
+    @torch.no_grad()
+    def add(self, values: Sequence[Tensor]) -> None:
+        """Add one sample of every tensor."""
+        if not self._count:
+            self._means = [torch.zeros_like(v) for v in values]
+            self._squares = [torch.zeros_like(v) for v in values]
+        self._count += 1
+        for value, mean, square in zip(values, self._means, self._squares, strict=True):
+            off = value - mean
+            mean.add_(off, alpha=1.0 / self._count)
+            square.addcmul_(off, value - mean)
+
+    def value(self) -> list[Tensor]:
+        """The variances."""
+        return [square / self._count for square in self._squares]
+
+
 class BatchedMLPs:
     """The models of one width, trained as one batched program on streams of their own seeds."""
 
@@ -86,6 +114,8 @@ class BatchedMLPs:
         self._data_seeds = sorted({m.seed_data for m in members})
         self._of_seed = torch.tensor([self._data_seeds.index(m.seed_data) for m in members])
         self._test = self._stream.test_set(recipe.evaluation.samples)
+        self._noise_batches = recipe.evaluation.gradient_batches
+        self._updates = 0
         self.weights = mlp.initial(recipe.model, size.width, [m.seed_init for m in members])
         for weight in self.weights.values():
             weight.requires_grad_(True)
@@ -107,26 +137,47 @@ class BatchedMLPs:
         batches = [self._stream.batch(seed, step, self._batch) for seed in self._data_seeds]
         x = torch.stack([x for x, _ in batches])[self._of_seed]
         y = torch.stack([y for _, y in batches])[self._of_seed]
-        losses = self._loss(mlp.forward(self.weights, x), y).mean(dim=1)
-        gradients = torch.autograd.grad(losses.sum(), list(self.weights.values()))
+        losses, gradients = self._gradients(x, y)
         self.optimiser.step(dict(zip(self.weights, gradients, strict=True)), step + 1, multiplier)
+        self._updates = step + 1
         return {TRAINING: losses.detach()}
 
-    @torch.no_grad()
+    def _gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        losses = self._loss(mlp.forward(self.weights, x), y).mean(dim=1)
+        return losses, torch.autograd.grad(losses.sum(), list(self.weights.values()))
+
     def evaluate(self) -> dict[str, Tensor]:  # noqa: D102
+        measured = {HELD_OUT: self._held_out_loss()}
+        if self._noise_batches:
+            measured[NOISE] = self._gradient_noise()
+        return measured
+
+    def _gradient_noise(self) -> Tensor:
+        shape = (len(self._of_seed), -1, -1)
+        moments = RunningVariance()
+        for k in range(self._noise_batches):
+            x, y = self._stream.batch(_NOISE_SEED, k, self._batch)
+            moments.add(self._gradients(x.expand(shape), y.expand(shape[:2]))[1])
+        total = torch.zeros(len(self._of_seed), dtype=torch.float64)
+        for name, variance in zip(self.weights, moments.value(), strict=True):
+            total += (variance * self.optimiser.preconditioner(name, self._updates)).flatten(1).sum(1).double()
+        return total
+
+    @torch.no_grad()
+    def _held_out_loss(self) -> Tensor:
         models = len(self._of_seed)
         total = torch.zeros(models, dtype=torch.float64)
         for x, y in zip(*(part.split(_EVALUATION_ROWS) for part in self._test), strict=True):
             outputs = mlp.forward(self.weights, x.expand(models, -1, -1))
             total += self._loss(outputs, y).sum(dim=1, dtype=torch.float64)
-        return {HELD_OUT: total / len(self._test[1])}
+        return total / len(self._test[1])
 
     def state(self) -> dict[str, Any]:  # noqa: D102
         weights = {name: w.detach() for name, w in self.weights.items()}
         return {"weights": weights, "first": self.optimiser.first, "second": self.optimiser.second}
 
     def restored(self, step: int) -> None:  # noqa: D102
-        pass
+        self._updates = step
 
     def trouble(self) -> str | None:  # noqa: D102
         return None  # a model whose loss is no number leaves its neighbours alone
@@ -206,8 +257,8 @@ class LanguageModel:
             logits = self._run(inputs)
             return self._loss(logits.flatten(0, 1), targets.flatten())
 
-    def backward(self, step: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Leave the gradient of a step's mean loss in the parameters; that loss, and the gradient's norm.
+    def backward(self, step: int, seed: int) -> Tensor:
+        """Leave the gradient of a step's mean loss in the parameters; that loss.
 
         The loss is the sum over all targets of the global batch divided by their number, however they are split.
         """
@@ -223,14 +274,17 @@ class LanguageModel:
                 # Processes average their gradients, so each counts its own as many times as there are processes.
                 (loss * (world.size / count)).backward()
             total += loss.detach()
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        if self._hook is not None:
-            self._hook(step, gradients)
-        norm = nn.utils.get_total_norm(gradients)
-        return world.sum(total) / count, norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # type: ignore[operator]
+        return world.sum(total) / count
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.parameters if p.grad is not None]
 
     def update(self, step: int, multiplier: float) -> dict[str, Tensor]:  # noqa: D102
-        loss, norm = self.backward(step, self._job.members[0].seed_data)
+        loss = self.backward(step, self._job.members[0].seed_data)
+        if self._hook is not None:
+            self._hook(step, self._gradients())
+        norm = nn.utils.get_total_norm(self._gradients())
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         clip = self._job.recipe.optimiser.clip
         update_norm = torch.zeros(())
         if not torch.isfinite(loss):
@@ -273,14 +327,35 @@ class LanguageModel:
         squares = torch.stack([torch.linalg.vector_norm(moved) for moved in before]).square().sum()
         return (self._world.sum(squares) if self._world.parallel == "fsdp" else squares).sqrt()
 
-    @torch.no_grad()
     def evaluate(self) -> dict[str, Tensor]:  # noqa: D102
+        measured = {HELD_OUT: self._held_out_loss()}
+        if batches := self._job.recipe.evaluation.gradient_batches:
+            measured[NOISE] = self._gradient_noise(batches)
+        return {name: value.reshape(1) for name, value in measured.items()}
+
+    def _gradient_noise(self, batches: int) -> Tensor:
+        moments = RunningVariance()
+        for k in range(batches):
+            self.backward(k, _NOISE_SEED)
+            moments.add([local(g) for g in self._gradients()])
+            self.optimiser.zero_grad()
+        variance = dict(zip(map(id, self.parameters), moments.value(), strict=True))
+        total = torch.zeros((), dtype=torch.float64, device=self._world.device)
+        for group in self.optimiser.param_groups:
+            for p in group["params"]:
+                state = self.optimiser.state[p]
+                corrected = local(state["exp_avg_sq"]) / (1.0 - group["betas"][1] ** float(state["step"]))
+                total += (variance[id(p)] * (group["peak_lr"] / (corrected.sqrt() + group["eps"]))).sum().double()
+        return self._world.sum(total) if self._world.parallel == "fsdp" else total
+
+    @torch.no_grad()
+    def _held_out_loss(self) -> Tensor:
         total = torch.zeros(2, dtype=torch.float64, device=self._world.device)
         for x, y in zip(*(part.split(self.micro_batch) for part in self._held_out), strict=True):
             total[0] += self._summed(x, y)
             total[1] += (y != IGNORED).sum()
         total = self._world.sum(total)
-        return {HELD_OUT: (total[0] / total[1]).reshape(1)}
+        return total[0] / total[1]
 
     def state(self) -> dict[str, Any]:  # noqa: D102
         names = [name for name, _ in self.model.named_parameters()]
