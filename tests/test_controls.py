@@ -102,3 +102,33 @@ def test_a_rate_that_may_be_meant_before_scaling_is_a_question():
 
 def test_a_rate_that_falls_as_one_over_width_is_not():
     assert not [f for f in differences([at_width(64, 0.01), at_width(256, 0.0025)]) if f.level != "unknown"]
+
+
+def test_a_batch_that_alone_moves_the_timescale_is_named():
+    configs = [config(n_params=n, horizon=20 * n, weight_decay=0.1 * 1e6 / n) for n in (1e6, 2e6, 4e6)]
+    assert differences(configs) == []
+    wrong = [configs[0], configs[1].model_copy(update={"batch_tokens": 4e4}), configs[2]]
+    (found,) = differences(wrong)
+    assert (found.control, found.level) == ("batch", "fails")
+    assert "1e+04 tokens a step, but 4e+04 at N = 2M" in found.text
+
+
+def test_a_drift_that_follows_size_says_its_exponent():
+    def at(exponent):
+        return [
+            config(n_params=n, horizon=20e6 * (n / 1e6) ** exponent, weight_decay=0.1 * (1e6 / n) ** exponent)
+            for n in (1e6, 2e6, 4e6)
+        ]
+
+    (found,) = differences(at(1.5))
+    assert found.control == "tokens per parameter" and found.text.endswith(", as N^0.5")
+    uneven = at(1.0)
+    uneven[1] = config(n_params=2e6, horizon=80e6, weight_decay=0.025)
+    (found,) = differences(uneven)
+    assert found.text.endswith("over the sizes")
+
+
+def test_without_decay_a_batch_is_not_blamed():
+    assert differences([config(weight_decay=0.0), config(weight_decay=0.0, batch_tokens=5e4)]) == []
+    (found,) = differences([config(weight_decay=0.0), config(batch_tokens=5e4)])
+    assert found.control == "timescale"

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onecurve.run import RunConfig
+import numpy as np
+
+from onecurve.run import RunConfig, human
 
 RATIO_WARNS = 1.15
 RATIO_FAILS = 1.5
@@ -65,15 +67,17 @@ class Finding:
 def differences(configs: Sequence[RunConfig], x_is_tokens: bool = True) -> list[Finding]:
     """What differs between the controls of several runs, worst first within the order in which to check.
 
-    The order: timescale, tokens per parameter, schedule and warmup, parameterisation (one for all, and a hidden
-    learning rate that falls as 1 / width, as the optimum does under muP). Timescales or tokens per
-    parameter that differ by more than a factor 1.5 fail, by more than 1.15 warn; warmup shares that differ by more
-    than .02 warn. Tokens per parameter are left out where x is not in tokens.
+    The order: timescale (called batch where the batch alone moves it), tokens per parameter, schedule and warmup,
+    parameterisation (one for all, and a hidden learning rate that falls as 1 / width, as the optimum does under muP).
+    Timescales or tokens per parameter that differ by more than a factor 1.5 fail, by more than 1.15 warn; warmup
+    shares that differ by more than .02 warn. Tokens per parameter are left out where x is not in tokens.
     """
     each = [controls(c) for c in configs]
-    found = [_ratio("timescale", "AdamW timescale B/(eta lambda D)", [c.timescale for c in each])]
+    sizes = [c.n_params for c in configs]
+    found = [_timescale(configs, [c.timescale for c in each])]
     if x_is_tokens:
-        found.append(_ratio("tokens per parameter", "tokens per parameter D/N", [c.tokens_per_param for c in each]))
+        words = "tokens per parameter D/N"
+        found.append(_ratio("tokens per parameter", words, [c.tokens_per_param for c in each], sizes))
     found.append(_same("schedule", [c.schedule for c in each]))
     found.append(_warmup([c.warmup for c in each]))
     found.append(_same("parameterisation", [c.parameterisation for c in each]))
@@ -89,7 +93,26 @@ def _unknown(control: str, values: Sequence[object]) -> Finding | None:
     return Finding(control, "unknown", f"{control}: cannot be checked, {whose} records it")
 
 
-def _ratio(control: str, words: str, values: Sequence[float | None]) -> Finding | None:
+def _timescale(configs: Sequence[RunConfig], values: Sequence[float | None]) -> Finding | None:
+    """How far timescales lie apart; where all but the batch is matched, the finding is the batch's."""
+    found = _ratio("timescale", "AdamW timescale B/(eta lambda D)", values, [c.n_params for c in configs])
+    if found is None or found.level == "unknown":
+        return found
+    batches = [c.batch_tokens or 0.0 for c in configs]
+    rest = [tau / batch for tau, batch in zip(values, batches, strict=True) if tau is not None]
+    if not max(rest) / min(rest) <= RATIO_WARNS:  # infinite without decay
+        return found
+    usual = sorted(batches)[len(batches) // 2]
+    odd = [f"{b:.4g} at N = {human(c.n_params)}" for b, c in zip(batches, configs, strict=True) if b != usual]
+    return Finding(
+        "batch",
+        found.level,
+        f"batch: {usual:.4g} tokens a step, but {', '.join(dict.fromkeys(odd))}, while rate, decay and horizon are "
+        f"matched; it moves the {found.text.partition(': ')[2]}",
+    )
+
+
+def _ratio(control: str, words: str, values: Sequence[float | None], sizes: Sequence[float]) -> Finding | None:
     if unknown := _unknown(control, values):
         return unknown
     known = [v for v in values if v is not None]
@@ -97,7 +120,18 @@ def _ratio(control: str, words: str, values: Sequence[float | None]) -> Finding 
     if low == high or high / low <= RATIO_WARNS:
         return None
     level = "fails" if high / low > RATIO_FAILS else "warns"
-    return Finding(control, level, f"{control}: {words} runs from {low:.3g} to {high:.3g} over the sizes")
+    text = f"{control}: {words} runs from {low:.3g} to {high:.3g} over the sizes"
+    return Finding(control, level, text + _as_power(sizes, known))
+
+
+def _as_power(sizes: Sequence[float], values: Sequence[float]) -> str:
+    """``, as N^e`` where values follow a power of the size over three sizes or more, else nothing."""
+    if len(set(sizes)) < 3 or not all(0 < v < float("inf") for v in values):
+        return ""
+    u, v = np.log(np.array(sizes)), np.log(np.array(values))
+    exponent, at_one = np.polyfit(u, v, 1)
+    off = np.abs(v - at_one - exponent * u).max()
+    return f", as N^{exponent:.2g}" if off < 0.1 * np.ptp(v) else ""
 
 
 def _same(control: str, values: Sequence[str | None]) -> Finding | None:
