@@ -113,6 +113,27 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(corpus, tmp_path, monkeypatch, 
     assert [e["event"] for e in events(tmp_path / "cut", job.name)] == ["start", "stop", "resume", "finish"]
 
 
+@pytest.mark.slow
+def test_a_compiled_run_goes_on_to_the_same_bytes(corpus, tmp_path):
+    file = tmp_path / "recipe.toml"
+    recipe = language_recipe(corpus)
+    file.write_text(dump_recipe(recipe))
+    job = jobs(recipe)[0]
+    code = COMMAND.format(save_every=0.0).replace(
+        "lambda: False)",
+        "lambda: sys.argv[3] == 'stop', make=partial(make_program, machine=Machine(compile=True)))",
+    )
+    code = "from functools import partial\nfrom onecurve.train.program import Machine, make_program\n" + code
+    for out, how in (("whole", "go"), ("cut", "stop"), ("cut", "stop"), ("cut", "go")):
+        command = [sys.executable, "-c", code, str(file), str(tmp_path / out), how]
+        subprocess.run(command, check=True, capture_output=True, timeout=240)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    assert weights(job, corpus, tmp_path / "cut") == weights(job, corpus, tmp_path / "whole")
+    assert [e["event"] for e in events(tmp_path / "cut", job.name)] == [
+        *("start", "stop", "resume", "stop", "resume", "finish")
+    ]
+
+
 def test_skipped_steps_survive_a_resume(corpus, tmp_path, monkeypatch, one_thread):
     monkeypatch.setattr("onecurve.train.loop.TELL_EVERY", 0.0)
 
@@ -240,9 +261,12 @@ loop.run_job(job, Path(sys.argv[2]), lambda step: print(step, flush=True), lambd
 """
 
 
-def started(recipe_file, out, save_every=0.02, **options):
-    code = COMMAND.format(save_every=save_every)
-    return subprocess.Popen([sys.executable, "-c", code, str(recipe_file), str(out)], stdout=subprocess.PIPE, **options)
+def arguments(recipe_file, out, save_every=0.02):
+    return [sys.executable, "-c", COMMAND.format(save_every=save_every), str(recipe_file), str(out)]
+
+
+def to_the_end(recipe_file, out, save_every=0.02):
+    subprocess.run(arguments(recipe_file, out, save_every), check=True, capture_output=True, timeout=120)
 
 
 def test_a_full_disk_stops_cleanly_and_the_run_can_go_on(corpus, tmp_path):
@@ -267,28 +291,26 @@ def test_a_full_disk_stops_cleanly_and_the_run_can_go_on(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_fifty_kills_at_random_moments_leave_fifty_identical_runs(corpus, tmp_path):
-    """SIGKILL at a time drawn uniformly over the run's wall time, twice a run, then to the end."""
+    """SIGKILL at a time drawn uniformly over the run's wall time, then the same command to the end."""
     sizes = [{"name": "small", "width": 16, "layers": 2, "steps": 60}]
     recipe = language_recipe(corpus, **{"ladder.sizes": sizes})
     file = tmp_path / "recipe.toml"
     file.write_text(dump_recipe(recipe))
-    began = None
-    whole = started(file, tmp_path / "whole")
-    for line in whole.stdout:
-        began = began or (time.monotonic() if line == b"ready\n" else None)
-    assert whole.wait() == 0
-    length = time.monotonic() - began
+    with subprocess.Popen(arguments(file, tmp_path / "whole"), stdout=subprocess.PIPE) as whole:
+        assert whole.stdout.readline() == b"ready\n"
+        began = time.monotonic()
+        whole.communicate()
+        length = time.monotonic() - began
     job = jobs(recipe)[0]
     expected = metrics(tmp_path / "whole"), weights(job, corpus, tmp_path / "whole")
     rng = np.random.default_rng(0)
     for k in range(50):
         out = tmp_path / f"cut-{k}"
-        process = started(file, out)
-        process.stdout.readline()  # ready: from here on the run is under way
-        time.sleep(rng.uniform(0, length))
-        process.kill()
-        process.wait()
-        assert started(file, out).communicate(timeout=120)[0] is not None
+        with subprocess.Popen(arguments(file, out), stdout=subprocess.PIPE) as process:
+            process.stdout.readline()  # ready: from here on the run is under way
+            time.sleep(rng.uniform(0, length))
+            process.kill()
+        to_the_end(file, out)
         assert (metrics(out), weights(job, corpus, out)) == expected, f"kill {k}"
 
 
@@ -339,14 +361,14 @@ def test_a_kill_inside_a_write_is_as_good_as_none(corpus, tmp_path, where):
     recipe = language_recipe(corpus)
     file = tmp_path / "recipe.toml"
     file.write_text(dump_recipe(recipe))
-    assert started(file, tmp_path / "whole", save_every=0.0).wait() == 0
+    to_the_end(file, tmp_path / "whole", save_every=0.0)
     path, count = POINTS[where]
     code = KILLED.format(path=path, count=count) + COMMAND.format(save_every=0.0)
     killed = subprocess.run(
         [sys.executable, "-c", code, str(file), str(tmp_path / "cut")], capture_output=True, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert started(file, tmp_path / "cut", save_every=0.0).wait() == 0
+    to_the_end(file, tmp_path / "cut", save_every=0.0)
     job = jobs(recipe)[0]
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
     assert weights(job, corpus, tmp_path / "cut") == weights(job, corpus, tmp_path / "whole")

@@ -23,7 +23,7 @@ STEPS = 200
 def recipe_file(corpus, tmp_path):
     sizes = [{"name": "small", "width": 16, "layers": 2, "steps": STEPS}]
     path = tmp_path / "recipe.toml"
-    path.write_text(dump_recipe(language_recipe(corpus, **{"ladder.sizes": sizes})))
+    path.write_text(dump_recipe(language_recipe(corpus, **{"ladder.sizes": sizes, "optimiser.clip": 0.05})))
     return path
 
 

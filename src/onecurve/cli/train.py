@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def command(
     on: Annotated[str | None, typer.Option(help="ray: every job a task of a Ray cluster.")] = None,
     micro_batch: Annotated[int | None, typer.Option(help="Tokens that go through the model at once.")] = None,
     compile: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="torch.compile; by default on a GPU.")
+        bool | None, typer.Option("--compile/--no-compile", help="torch.compile; by default where it pays.")
     ] = None,
     print_commands: Annotated[
         int | None, typer.Option(help="Train nothing; print one torchrun line a job for so many processes each.")
@@ -62,7 +63,36 @@ def command(
 
     make = partial(make_program, machine=Machine(micro_batch=micro_batch, compile=compile))
     train(chosen, out, make, job=job, parallel=parallel, on=on)
-    print(f"Done. Next:  onecurve collapse {out / 'runs'}")
+    if _first():
+        if chosen.task.kind == "tokens":
+            _summary([j for j in jobs(chosen) if job in (None, j.name)], out)
+        print(f"Done. Next:  onecurve collapse {out / 'runs'}")
+
+
+def _first() -> bool:
+    """Whether this process is the one that speaks, where torchrun started several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _summary(done: list[Job], out: Path) -> None:
+    """One line a run: where it ended, and how fast it went."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "tokens", "train_loss", "test_loss", "tokens/s", "utilisation"):
+        table.add_column(name, justify="left" if name == "run" else "right")
+    for job in done:
+        for member in job.members:
+            folder = out / member.folder / member.config.name
+            last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+            end = json.loads((folder / "events.jsonl").read_text().splitlines()[-1])
+            losses = (f"{last[name]:.4f}" for name in ("train_loss", "test_loss"))
+            speed = (f"{end.get('tokens_per_second', 0):,}", f"{end.get('utilisation', 0):.0%}")
+            table.add_row(member.config.name, f"{last['tokens']:,.0f}", *losses, *speed)
+    Console(highlight=False).print(table)
 
 
 def needs_torch(recipe: Path) -> Path:
@@ -103,7 +133,7 @@ def train(
     make = make or make_program
     console = Console(stderr=True)
     together = parallel is not None or job is not None
-    if not together:
+    if _first():
         recipe = with_data(recipe, out)
         for words in warnings_of(recipe):
             console.print(f"Warning: {words}.", soft_wrap=True)

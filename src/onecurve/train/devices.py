@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -116,6 +117,21 @@ def world(parallel: Parallel | None) -> Generator[World]:
         yield World(dist.get_rank(), dist.get_world_size(), own, parallel)
     finally:
         dist.destroy_process_group()
+
+
+def peak_flops(device: torch.device, precision: str) -> float:
+    """FLOP/s of a large square matrix product in a precision: what this device, as it is used here, can do at best."""
+    on_gpu = device.type == "cuda"
+    size, dtype = 8192 if on_gpu else 1024, torch.bfloat16 if precision == "bfloat16" else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        a @ b  # pyright: ignore[reportUnusedExpression]
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * size**3 / best
 
 
 def autocast(device: torch.device, precision: str) -> Any:

@@ -78,6 +78,7 @@ def train_together(
         try:
             if here.first:
                 recipe = with_data(recipe, out)
+                write_atomic(out / "ladder.toml", dump_recipe(resolve(recipe)))
             here.barrier()
             recipe = with_data(recipe, out)
             todo = [job for job in jobs(recipe) if name in (None, job.name)]

@@ -22,7 +22,7 @@ from onecurve.run import LossKind, human
 from onecurve.schedule import Schedule
 from onecurve.store import RunWriter
 from onecurve.train import checkpoint
-from onecurve.train.devices import World
+from onecurve.train.devices import World, peak_flops
 from onecurve.train.program import HELD_OUT, TRAINING, LanguageModel, Make, Program, make_program
 from onecurve.train.tokens import TokenStream
 
@@ -153,7 +153,7 @@ def run_job(
     trouble = program.trouble()
     finished = done == job.steps
     if log is not None:
-        log.end("failed" if trouble else "finish" if finished else "stop", done, trouble)
+        log.end("failed" if trouble else "finish" if finished else "stop", done, trouble, world)
     progress(done)
     if trouble:
         raise Failed(
@@ -233,11 +233,13 @@ class _Log:
         for writer in self._writers:
             writer.flush()
 
-    def end(self, kind: str, step: int, trouble: str | None) -> None:
+    def end(self, kind: str, step: int, trouble: str | None, world: World) -> None:
         seconds = time.monotonic() - self._began
         details: dict[str, Any] = {} if trouble is None else {"reason": trouble}
-        if self._x == "tokens" and step > self._start and seconds > 0:
-            details["tokens_per_second"] = round((step - self._start) * self._job.batch / seconds)
+        if self._x == "tokens" and step > self._start:
+            speed = (step - self._start) * self._job.batch / seconds
+            peak = world.size * peak_flops(world.device, self._job.recipe.precision)
+            details |= {"tokens_per_second": round(speed), "utilisation": round(utilisation(self._job, speed, peak), 4)}
         for writer in self._writers:
             writer.event(kind, step=step, **details)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
@@ -190,7 +194,23 @@ class Machine:
     micro_batch: int | None = None
     """Tokens that go through the model at once; by default what suits the device."""
     compile: bool | None = None
-    """torch.compile; by default where there is a GPU."""
+    """torch.compile; by default where it pays (`compiles`)."""
+
+
+_WORTH_COMPILING = 2e13
+"""FLOPs of a job (some minutes on two CPU cores) from which compiling, a quarter of a minute, is soon earned back."""
+
+
+def compiles(job: Job, on_gpu: bool) -> bool:
+    """Whether torch.compile pays for a job: on a GPU always, on a CPU for a long job where there is a C++ compiler.
+
+    It depends on the job and the machine alone, so that a resumed run computes as it did before.
+    """
+    if on_gpu:
+        return True
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    return job.work >= _WORTH_COMPILING and compiler is not None and headers.is_file()
 
 
 class LanguageModel:
@@ -226,7 +246,7 @@ class LanguageModel:
         tokens = machine.micro_batch or (_GPU_MICRO_BATCH if on_gpu else _CPU_MICRO_BATCH)
         self.micro_batch = min(own, max(1, tokens // context))
         """Sequences that go through the model at once."""
-        self.compiled = on_gpu if machine.compile is None else machine.compile
+        self.compiled = compiles(job, on_gpu) if machine.compile is None else machine.compile
         self._hook = hook
         self._autocast = lambda: autocast(world.device, recipe.precision)
         with torch.device("meta"):
