@@ -20,19 +20,7 @@ from onecurve.train.loop import Failed, evaluation_steps, run_job
 from onecurve.train.program import LanguageModel
 from onecurve.train.tokens import TokenStream
 
-from .conftest import language_recipe
-
-
-def never() -> bool:
-    return False
-
-
-def ignore(*_: object) -> None:
-    pass
-
-
-def metrics(out):
-    return {p.parent.name: p.read_bytes() for p in sorted(out.rglob("metrics.jsonl"))}
+from .conftest import ignore, language_recipe, metrics, never
 
 
 def records(out, name):

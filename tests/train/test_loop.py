@@ -12,17 +12,7 @@ from onecurve.train.ladder import Stopped, share_done, train_ladder
 from onecurve.train.loop import evaluation_steps, run_job
 from onecurve.train.program import BatchedMLPs
 
-
-def never() -> bool:
-    return False
-
-
-def ignore(*_: object) -> None:
-    pass
-
-
-def metrics(out):
-    return {p.parent.name: p.read_bytes() for p in sorted(out.rglob("metrics.jsonl"))}
+from .conftest import ignore, metrics, never
 
 
 def weights(job, out):
