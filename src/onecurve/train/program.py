@@ -310,9 +310,10 @@ class LanguageModel:
         if not torch.isfinite(loss):
             self._trouble = f"the training loss became {loss.item()} at step {step + 1}"
         elif not torch.isfinite(norm):
-            self._counts[:2] += 1
-            if self._counts[1] >= _SKIPS_IN_A_ROW:
+            if self._counts[1] + 1 >= _SKIPS_IN_A_ROW:
                 self._trouble = f"the gradient was not finite for {_SKIPS_IN_A_ROW} steps in a row, to step {step + 1}"
+            else:
+                self._counts[:2] += 1
         else:
             self._counts[1] = 0
             if clip is not None:
