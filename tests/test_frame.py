@@ -244,3 +244,23 @@ def test_a_listing_of_many_columns_is_cut_short():
         runs_from_frame(wide)
     assert len(str(error.value)) < 2000
     assert "(500 in all)" in str(error.value)
+
+
+def test_what_laws_need_is_kept_beside_the_losses():
+    points = pl.DataFrame(
+        {
+            "run_id": ["a"] * 3 + ["b"] * 3,
+            "n_params": [1.0] * 6,
+            "tokens": [1.0, 2.0, 3.0] * 2,
+            "loss": [3.0, 2.0, 1.0] * 2,
+            "lr": [1.0, 0.5, 0.0, 1.0, 1.0, 1.0],
+            "grad_cov_trace": [0.1, None, 0.3, 0.1, 0.2, 0.3],
+        }
+    )
+    a, b = runs_from_frame(points).runs
+    assert a.signals["learning_rate"].value.tolist() == [1.0, 0.5, 0.0]
+    assert a.signals["gradient_noise"].x.tolist() == [1.0, 3.0]
+    assert set(b.signals) == {"learning_rate", "gradient_noise"}
+    # A rate that stays the same along every run is a setting.
+    (lone,) = runs_from_frame(points.filter(pl.col("run_id") == "b")).runs
+    assert lone.config.learning_rate == 1.0 and set(lone.signals) == {"gradient_noise"}

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.run import Curve, LossKind, Run, RunConfig, Setting
+from onecurve.run import Curve, LossKind, Run, RunConfig, Setting, Signal
 from onecurve.schedule import Schedule
 
 HELD_OUT = (
@@ -34,6 +34,13 @@ _TOKENS = (
 )  # fmt: skip
 _STEPS = ("step", "global_step", "trainer/global_step", "iter", "iteration", "_step", "training_iteration")
 _AXES = {"tokens": (*_TOKENS, "samples", "consumed_samples"), "steps": _STEPS}
+
+SIGNALS = {
+    "learning_rate": ("learning_rate", "lr", "train/lr", "train/learning_rate", "learning-rate"),
+    "gradient_noise": ("gradient_noise", "grad_cov_trace"),
+    "gradient_flow_time": ("gradient_flow_time", "tau"),
+}
+"""What else of a logged point is kept, by its usual names."""
 
 # What a column of the run table may be called, for each field of `RunConfig` (and of its schedule).
 _USUAL: dict[str, tuple[str, ...]] = {
@@ -111,7 +118,8 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
     if points[run].null_count():
         row = int(points[run].is_null().arg_max() or 0) + 1
         raise OnecurveError(f"{label}: row {row} has no value in column {run!r}; every point must name its run")
-    values = {name: _numbers(points, name, label) for name in (x, *losses)}
+    signals = _signal_columns(points, run)
+    values = {name: _numbers(points, name, label) for name in (x, *losses, *signals.values())}
     table, listed = _settings_by_run(points, settings, run, columns, [x, *losses], label)
 
     # Rows of a run keep their order; runs come in order of first appearance.
@@ -143,11 +151,16 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
             here = fresh & ~_absent(points, loss)[rows]
             if here.any():
                 curves[loss] = Curve(xs[here], y[here], kind)
+        logged: dict[str, Signal] = {}
+        for signal, column in signals.items():
+            here = fresh & np.isfinite(values[column][rows])
+            if here.any():
+                logged[signal] = Signal(xs[here], values[column][rows][here])
         if not curves:
             raise OnecurveError(
                 f"{where}: column {next(iter(losses))!r} is empty; drop the run or choose another --loss"
             )
-        out.append((int(rows[0]), Run(_config(name, table.get(name, {}), label), curves, x, source)))
+        out.append((int(rows[0]), Run(_config(name, table.get(name, {}), label), curves, x, logged, source)))
     dropped = {"rows that repeat the x of the row before": repeats} if repeats else {}
     idle = len(listed - set(names))
     unused = [f"{idle} of {len(listed)} runs in the run table have no curve in {label}"] if idle else []
@@ -218,6 +231,14 @@ def _loss_columns(points: pl.DataFrame, columns: Columns, label: str) -> dict[st
             "name one with --loss COLUMN"
         )
     return found
+
+
+def _signal_columns(points: pl.DataFrame, run: str) -> dict[str, str]:
+    """The column of each signal that the table logs; one that stays the same along each run is a setting instead."""
+    found = {signal: next((n for n in names if n in points.columns), None) for signal, names in SIGNALS.items()}
+    here = {signal: name for signal, name in found.items() if name is not None and points[name].dtype.is_numeric()}
+    steady = set(_steady(points.select(run, *here.values()), run, []))
+    return {signal: name for signal, name in here.items() if name not in steady}
 
 
 def _axis(points: pl.DataFrame, columns: Columns, label: str) -> str:

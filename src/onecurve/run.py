@@ -112,6 +112,24 @@ class Curve:
         return self if ok.all() else Curve(self.x[ok], self.loss[ok], self.kind)
 
 
+SIGNAL_NAMES = ("learning_rate", "gradient_noise", "gradient_flow_time")
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """Something logged beside the loss, against x: equally long vectors, x rising strictly."""
+
+    x: FloatArray
+    value: FloatArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", _frozen(self.x))
+        object.__setattr__(self, "value", _frozen(self.value))
+
+    def __len__(self) -> int:
+        return self.x.size
+
+
 def _frozen(values: ArrayLike) -> FloatArray:
     """A read-only vector; an array that its owner may still write to is copied."""
     array = np.asarray(values, dtype=np.float64)
@@ -134,6 +152,8 @@ class Run:
     config: RunConfig
     curves: dict[str, Curve]
     x_name: str = "tokens"
+    signals: dict[str, Signal] = field(default_factory=dict, compare=False)
+    """What else was logged and is known to laws: learning_rate, gradient_noise, gradient_flow_time."""
     source: str = field(default="", compare=False)
     """Where the run was read from, for messages."""
 

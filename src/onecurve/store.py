@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from onecurve.errors import OnecurveError
-from onecurve.run import Curve, LossKind, Run, RunConfig
+from onecurve.run import SIGNAL_NAMES, Curve, LossKind, Run, RunConfig, Signal
 
 SCHEMA = 1
 RUN, METRICS, EVENTS, TIMING = "run.json", "metrics.jsonl", "events.jsonl", "timing.jsonl"
@@ -178,7 +178,12 @@ def read_run(path: Path) -> Run:
                 raise OnecurveError(f"{metrics}: {error}") from None
     if not curves:
         raise OnecurveError(f"{metrics}: none of the curves that run.json names ({', '.join(kinds)}) has a point")
-    return Run(config, curves, x_name, str(path))
+    signals: dict[str, Signal] = {}
+    for name in SIGNAL_NAMES:
+        points = [(r[x_name], r[name]) for r in records if isinstance(r.get(name), float)]
+        if points:
+            signals[name] = Signal(*np.array(points, dtype=np.float64).T)
+    return Run(config, curves, x_name, signals, str(path))
 
 
 def _records(file: Path) -> list[dict[str, Any]]:

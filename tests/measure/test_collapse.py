@@ -317,7 +317,7 @@ def test_the_dictionary_is_json_and_holds_what_was_promised(make_runs):
 
 
 def test_runs_of_one_name_keep_a_key_each(make_runs):
-    runs = [Run(r.config.model_copy(update={"name": "run"}), r.curves, r.x_name, r.source) for r in make_runs()]
+    runs = [Run(r.config.model_copy(update={"name": "run"}), r.curves, r.x_name, source=r.source) for r in make_runs()]
     assert len(measured(runs).to_dict()["runs"]) == 15
 
 
