@@ -16,7 +16,7 @@ from onecurve.plan.recipe import dump_recipe, jobs
 from onecurve.train import checkpoint
 from onecurve.train.devices import World
 from onecurve.train.ladder import train_ladder, warnings_of
-from onecurve.train.loop import Failed, evaluation_steps, run_job
+from onecurve.train.loop import Failed, alone, evaluation_steps, run_job
 from onecurve.train.program import LanguageModel
 from onecurve.train.tokens import TokenStream
 
@@ -227,6 +227,13 @@ def test_a_checkpoint_that_would_run_code_is_refused(corpus, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_two_processes_never_train_one_job_at_once(corpus, tmp_path):
+    job = jobs(language_recipe(corpus))[0]
+    with alone(tmp_path, job), pytest.raises(OnecurveError, match="another process is training completep-small-seed-0"):
+        run_job(job, tmp_path, ignore, never)
+    assert run_job(job, tmp_path, ignore, never)
+
+
 def test_repeated_data_are_told_beforehand(corpus):
     assert warnings_of(language_recipe(corpus)) == []
     sizes = [{"name": "small", "width": 16, "layers": 2, "steps": 5000}]
@@ -361,3 +368,25 @@ def test_a_kill_inside_a_write_is_as_good_as_none(corpus, tmp_path, where):
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
     assert weights(job, corpus, tmp_path / "cut") == weights(job, corpus, tmp_path / "whole")
     assert not list((tmp_path / "cut").rglob("*.part"))
+
+
+@pytest.mark.slow
+def test_workers_of_a_ladder_that_was_killed_stop_and_the_same_command_goes_on(corpus, tmp_path):
+    sizes = [{"name": n, "width": 16, "layers": 2, "steps": 400} for n in ("one", "two")]
+    recipe = language_recipe(corpus, **{"ladder.sizes": sizes})
+    file = tmp_path / "recipe.toml"
+    file.write_text(dump_recipe(recipe))
+
+    def command(out):
+        return [sys.executable, "-m", "onecurve", "train", str(file), "-o", str(tmp_path / out)]
+
+    subprocess.run(command("whole"), check=True, capture_output=True, timeout=240)
+    process = subprocess.Popen(command("cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    logs = [tmp_path / "cut" / "runs" / f"completep-{n}-seed-0" / "metrics.jsonl" for n in ("one", "two")]
+    deadline = time.monotonic() + 120
+    while not all(log.exists() for log in logs) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    subprocess.run(command("cut"), check=True, capture_output=True, timeout=240)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")

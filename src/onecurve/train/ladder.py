@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import signal
 import threading
@@ -220,9 +221,15 @@ def _work(job: Job, out: Path, messages: Any, halt: Any, cpu_threads: int, make:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent decides when to stop
     torch.set_num_threads(cpu_threads)
+    parent = os.getppid()
+
+    def stopped() -> bool:
+        # A parent that was killed can no longer ask; another may be started in its place.
+        return os.getppid() != parent or halt.is_set()
+
     try:
         tell = lambda step: messages.put((job.name, "step", step))  # noqa: E731
-        finished = run_job(job, out, tell, halt.is_set, make=make)
+        finished = run_job(job, out, tell, stopped, make=make)
         messages.put((job.name, "end", finished))
     except Failed as error:
         messages.put((job.name, "failed", str(error)))

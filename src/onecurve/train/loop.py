@@ -5,9 +5,11 @@ The loop knows nothing of models: it asks a program for an update, an evaluation
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,28 @@ def run_job(
     recipe is refused. Raises `Failed` where the job cannot go on, with its state saved.
     """
     world = world or World()
+    with alone(out, job) if world.first else nullcontext():
+        return _run_alone(job, out, progress, stopped, world, make)
+
+
+@contextmanager
+def alone(out: Path, job: Job) -> Generator[None]:
+    """Hold the lock of a job, which the system gives back when the process ends, however it ends."""
+    file = out / "checkpoints" / f".{job.name}.lock"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OnecurveError(
+                f"{out}: another process is training {job.name} there; wait for it, stop it, or choose another folder"
+            ) from None
+        yield
+
+
+def _run_alone(
+    job: Job, out: Path, progress: Callable[[int], None], stopped: Callable[[], bool], world: World, make: Make
+) -> bool:
     folder = out / "checkpoints" / job.name
     stream, identity = _data(job)
     start = checkpoint.latest(folder) or 0
