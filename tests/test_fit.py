@@ -95,7 +95,7 @@ def test_the_same_problem_gives_the_same_bytes():
 
 def test_a_start_without_a_value_is_never_the_best():
     objective = np.array([np.nan, 2.0, 1.0, np.inf])
-    assert Solutions(np.zeros((4, 1)), objective, np.zeros(4), np.zeros((4, 1), dtype=bool)).best() == 2
+    assert Solutions(np.zeros((4, 1)), objective, np.zeros(4), np.zeros((4, 1), dtype=bool), np.ones(4)).best() == 2
 
 
 def test_parameters_that_the_data_tie_together_are_solved_all_the_same():

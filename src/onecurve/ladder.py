@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 TRAINING_WINDOW = 0.02
 """Width of the trailing mean over a training loss, as a share of the run."""
+GRID = 200
+"""Steps of the default grid of fractions."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class Ladder:
         width = (0.0 if kind == "held-out" else TRAINING_WINDOW) if window is None else window
         if not 0.0 <= width < 1.0:
             raise OnecurveError(f"the smoothing window (--window) is a share of the run, in [0, 1); got {width:g}")
-        grid = np.arange(1, 201) / 200.0 if grid is None else np.asarray(grid, dtype=np.float64)
+        grid = np.arange(1, GRID + 1) / GRID if grid is None else np.asarray(grid, dtype=np.float64)
         if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all() or not (grid[0] > 0 and grid[-1] == 1):
             raise OnecurveError("the grid must be a vector of fractions above 0 that rise strictly and end at 1")
         notes: list[str] = []
@@ -381,6 +384,45 @@ def _by_column(run: Run) -> dict[str, Any]:
     fields = run.config.model_dump(exclude={"name", "n_params", "settings", "schedule"}, exclude_none=True)
     schedule = {} if run.config.schedule is None else {"schedule": str(run.config.schedule)}
     return fields | schedule | run.config.settings
+
+
+def select(runs: Sequence[Run], condition: str) -> list[Run]:
+    """The runs that meet ``SETTING=VALUE[,VALUE...]`` or ``SETTING!=VALUE[,...]``; the name and n_params count as
+    settings. Numbers are compared as numbers, a text may end in ``*``.
+
+    Raises OnecurveError for a condition without ``=``, a setting that no run records, or one that no run meets.
+    """
+    name, equals, text = condition.partition("=")
+    negated = name.endswith("!")
+    name, wanted = name.rstrip("!").strip(), [v.strip() for v in text.split(",")]
+    if not equals or not name or not all(wanted):
+        raise OnecurveError(
+            f"{condition!r} is no condition; write SETTING=VALUE, SETTING=VALUE,VALUE or SETTING!=VALUE"
+        )
+    recorded = [_by_column(run) | {"name": run.config.name, "n_params": run.config.n_params} for run in runs]
+    known = sorted({key for record in recorded for key in record})
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise OnecurveError(f"no run records {name!r}{hint}; recorded are {', '.join(known)}")
+
+    def meets(value: Any) -> bool:
+        return any(_equal(value, w) for w in wanted)
+
+    out = [run for run, r in zip(runs, recorded, strict=True) if meets(r.get(name)) != negated]
+    if not out:
+        seen = list(dict.fromkeys(str(r.get(name)) for r in recorded))
+        raise OnecurveError(f"no run meets {condition!r}; the values of {name!r} are {', '.join(seen[:20])}")
+    return out
+
+
+def _equal(value: Any, wanted: str) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return bool(np.isclose(float(wanted), value, rtol=5e-3))  # as printed, to three digits
+        except ValueError:
+            return False
+    return str(value).startswith(wanted[:-1]) if wanted.endswith("*") else str(value) == wanted
 
 
 def families(runs: Sequence[Run], by: str | None = None) -> list[Ladder]:

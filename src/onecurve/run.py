@@ -178,6 +178,25 @@ class Run:
         return cls(config, {loss_name: curve}, x_name)
 
     @property
+    def end(self) -> float:
+        """The planned end of training, else the last point of any curve."""
+        last = max((float(curve.x[-1]) for curve in self.curves.values()), default=0.0)
+        end = self.config.horizon or last
+        if not end > 0:
+            raise OnecurveError(f"{self.where}: has neither a horizon nor a point after {self.x_name} = 0")
+        return end
+
+    def curve(self, name: str | None = None) -> Curve:
+        """The curve of that name, by default the held-out loss where there is one."""
+        if name is None and self.curves:
+            return min(self.curves.values(), key=lambda c: c.kind != "held-out")
+        if name not in self.curves:
+            raise OnecurveError(
+                f"{self.where}: no curve {name!r}; it has {', '.join(map(repr, self.curves)) or 'none'}"
+            )
+        return self.curves[name]
+
+    @property
     def where(self) -> str:
         """The run and the file it came from, as messages name it."""
         return (f"{self.source}: " if self.source else "") + f"run {self.config.name!r}"

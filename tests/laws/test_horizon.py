@@ -116,7 +116,7 @@ def test_curves_without_a_logarithm_are_named(change, words):
 
 
 def test_a_curve_that_a_run_lacks_is_named():
-    with pytest.raises(OnecurveError, match="no curve 'test'; it has loss"):
+    with pytest.raises(OnecurveError, match="no curve 'test'; it has 'loss'"):
         fit_horizon(runs(**CONSTANT), "test")
 
 

@@ -87,7 +87,7 @@ def fit_horizon(
     sizes have no competitor on one side; a straight line of log C on log N through the rest is the published recipe.
     Raises OnecurveError for fewer than four sizes, a decayed schedule, or a frontier owned by the end sizes alone.
     """
-    curves, in_flops, notes = _mean_curves(runs, loss)
+    curves, in_flops, notes = constant_curves(runs, loss)
     sizes = np.array(sorted(curves))
     if sizes.size < 4:
         raise OnecurveError(
@@ -147,7 +147,7 @@ def fit_horizon(
     )
 
 
-def _mean_curves(
+def constant_curves(
     runs: Sequence[Run], loss: str | None
 ) -> tuple[dict[float, tuple[FloatArray, FloatArray]], bool, list[str]]:
     """For each size, compute and seed-mean loss on the grid of its first run."""
@@ -167,12 +167,7 @@ def _mean_curves(
         notes.append("no run records its schedule: constant learning rates are taken for granted")
     out = {}
     for n, members in groups.items():
-        picked = []
-        for run in members:
-            name = loss or min(run.curves, key=lambda k: run.curves[k].kind != "held-out")
-            if name not in run.curves:
-                raise OnecurveError(f"run {run.config.name!r}: no curve {name!r}; it has {', '.join(run.curves)}")
-            picked.append(run.curves[name].finite())
+        picked = [run.curve(loss).finite() for run in members]
         if not all(len(c) for c in picked):
             empty = next(run for run, c in zip(members, picked, strict=True) if not len(c))
             raise OnecurveError(f"run {empty.config.name!r}: all its losses are NaN or infinite; leave the run out")

@@ -17,6 +17,9 @@ from onecurve.run import FloatArray, Run
 STEPS = 20_000
 """Points of a path made from a schedule; their spacing is the error of a fraction."""
 
+EVERY_STEP = 1000
+"""A rate logged this often, evenly from its first point on, is taken as that of every step: each holds for its step."""
+
 
 @dataclass(frozen=True)
 class Path:
@@ -66,8 +69,8 @@ def path_of(run: Run) -> Path:
     Raises OnecurveError for a run that records neither.
     """
     c = run.config
-    end = c.horizon or max(float(curve.x[-1]) for curve in run.curves.values())
     if c.schedule is not None:
+        end = run.end
         x = np.linspace(0.0, end, STEPS + 1)
         return _path(x, c.schedule(x / end), c.schedule.warmup * end)
     if "learning_rate" not in run.signals:
@@ -79,6 +82,9 @@ def path_of(run: Run) -> Path:
     peak = float(np.max(logged.value))
     if not peak > 0:
         raise OnecurveError(f"{run.where}: its logged learning rate is never above 0")
+    spacing = float(logged.x[0])
+    if logged.x.size >= EVERY_STEP and np.allclose(np.diff(logged.x), spacing, rtol=1e-9, atol=0.0):
+        return path_from(logged.value, spacing)
     s = logged.value / peak
     warm = float(logged.x[int(np.argmax(s >= 0.999))])
     if logged.x[0] > 0:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onecurve.fit import FloatArray, Solutions, minimise
+from onecurve.fit import FloatArray, IntArray, Residuals, Solutions, minimise, search
 from onecurve.measure.moments import mean_multipliers
 
 HUBER = 1e-3
@@ -120,19 +119,15 @@ def point_fit(compute: FloatArray, loss: FloatArray) -> tuple[float, float, floa
 
 
 def _global(x: FloatArray, loss: FloatArray) -> Solutions:
-    """The best of many starts, in two stages: all of them roughly, the best three to the end."""
-    rough = _minimise(x, loss[None], _starts(x, loss), huber=HUBER, iterations=25)
-    leading = np.argsort(rough.objective, kind="stable")[:3]
-    fine = _minimise(x, loss[None], rough.parameters[leading], huber=HUBER, iterations=400)
-    i = fine.best()
-    return Solutions(fine.parameters[[i]], fine.objective[[i]], fine.gradient_norm[[i]], fine.at_bound[[i]])
+    """The best of many starts."""
+    return search(_residuals(x, loss[None]), _starts(x, loss), *_bounds(loss[None]), huber=HUBER)
 
 
 def _polish(x: FloatArray, loss: FloatArray, start: FloatArray) -> Solutions:
     """Fits of nearby data (B, S) from the optimum (1, 3) of the data at hand."""
     below = np.minimum(start[:, 0], 0.999 * loss.min(axis=1))  # a resample's lowest loss may lie under the floor
     starts = np.column_stack([below, np.broadcast_to(start[:, 1:], (loss.shape[0], 2))])
-    return _minimise(x, loss, starts, huber=HUBER, iterations=200)
+    return _minimise(x, loss, starts, huber=HUBER)
 
 
 def _starts(x: FloatArray, loss: FloatArray) -> FloatArray:
@@ -143,19 +138,16 @@ def _starts(x: FloatArray, loss: FloatArray) -> FloatArray:
     return np.column_stack([floors, y.mean(axis=1), -slope])
 
 
-def _minimise(
-    x: FloatArray,
-    loss: FloatArray,
-    start: FloatArray,
-    huber: float | None,
-    iterations: int = 200,
-    raw: bool = False,
-) -> Solutions:
+def _minimise(x: FloatArray, loss: FloatArray, start: FloatArray, huber: float | None, raw: bool = False) -> Solutions:
     """Fit floor, log amplitude and exponent to losses (B, S), or (1, S) shared by all B starts."""
+    return minimise(_residuals(x, loss, raw), start, *_bounds(loss), huber=huber)
+
+
+def _residuals(x: FloatArray, loss: FloatArray, raw: bool = False) -> Residuals:
     shared = loss.shape[0] == 1
     log_loss = np.log(loss)
 
-    def residuals(p: FloatArray, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+    def residuals(p: FloatArray, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         reducible = np.exp(p[:, 1:2] - p[:, 2:3] * x)
         predicted = p[:, :1] + reducible
         jac = np.stack([np.ones_like(predicted), reducible, -reducible * x], axis=-1)
@@ -163,10 +155,13 @@ def _minimise(
             return predicted - (loss if shared else loss[rows]), jac
         return np.log(predicted) - (log_loss if shared else log_loss[rows]), jac / predicted[:, :, None]
 
-    lower = np.array([0.0, -200.0, 0.0])
+    return residuals
+
+
+def _bounds(loss: FloatArray) -> tuple[FloatArray, FloatArray]:
     highest = loss.min(axis=1, keepdims=True) * (1.0 - 1e-9)
     upper = np.concatenate([highest, np.full_like(highest, 200.0), np.full_like(highest, 20.0)], axis=1)
-    return minimise(residuals, start, lower, upper, huber=huber, iterations=iterations)
+    return np.array([0.0, -200.0, 0.0]), upper
 
 
 def _resampled_means(loss: FloatArray, seeds: list[FloatArray], rng: np.random.Generator) -> FloatArray:

@@ -1,0 +1,115 @@
+"""The end of a larger run, and the way there: the final loss against compute, times the curve that all sizes share.
+
+``L(x) = L_inf + a C^-b * l(x)``: the final reducible loss falls as a power of the training compute C
+(arXiv 2507.02119, section 3), and the normalised curve l, with l(1) = 1, is the mean over the ladder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from onecurve.errors import OnecurveError
+from onecurve.fit import FloatArray
+from onecurve.ladder import GRID, Ladder
+from onecurve.laws.law import Array, Law, Report
+from onecurve.measure.floor import MIN_SIZES, fit_floor
+from onecurve.run import Run, human
+
+
+@dataclass(frozen=True)
+class FinalLoss(Law):
+    """``floor + amplitude * C^-exponent * curve(x)``; C = 6 N D, or the runs' own compute where they record it."""
+
+    floor: float
+    amplitude: float
+    exponent: float
+    fraction: Array
+    """(K,) fractions at which the shared curve is known; the last is 1."""
+    curve: Array
+    """(K,) the normalised curve: the mean over sizes of the mean over seeds."""
+    log_compute: Array
+    """(S,) log compute of the sizes, for the width of the band beyond them."""
+
+    name: ClassVar[str] = "final"
+    about: ClassVar[str] = "the final loss against compute, and the shared curve that leads to it"
+    needs: ClassVar[str] = "finished runs of one recipe at 2 sizes or more (4 for a floor)"
+    reach: ClassVar[str] = "larger sizes of the same recipe, schedule and horizon rule; no other schedule"
+
+    @classmethod
+    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+        """Fit to the finished runs of one ladder: seeds averaged, each size counting the same.
+
+        With four sizes or more the floor is fitted, else it is 0 and said so.
+        """
+        ladder = Ladder(runs)
+        sampled = ladder.sample(loss=loss)
+        first = np.cumsum(sampled.counts) - sampled.counts
+        if sampled.sizes.size < 2:
+            raise OnecurveError(
+                f"final needs runs of at least 2 sizes, because one end point has no slope; got 1 "
+                f"({human(sampled.sizes[0])} parameters)"
+            )
+        ends = sampled.loss[:, -1]
+        compute = np.array([training_compute(run) for run in sampled.runs])[first]
+        seeds = np.split(ends, first[1:])
+        mean = np.array([s.mean() for s in seeds])
+        if not np.all(mean > 0):
+            raise OnecurveError(f"a final loss of {mean.min():g} has no logarithm; final is fitted to losses above 0")
+        warnings = list(sampled.warnings)
+        if mean.size >= MIN_SIZES:
+            got = fit_floor(compute, mean, seeds)
+            floor, amplitude, exponent = got.floor, got.amplitude, got.exponent
+            objective, gradient, intervals = got.objective, got.gradient_norm, {"floor": got.interval}
+            if not got.pinned:
+                warnings.append(f"the ladder does not pin the floor: {got.reason}")
+        else:
+            slope, offset = np.polyfit(np.log(compute), np.log(mean), 1)
+            floor, amplitude, exponent = 0.0, float(np.exp(offset)), float(-slope)
+            objective, gradient, intervals = 0.0, 0.0, {}
+            warnings.append(f"{mean.size} sizes cannot tell a floor: it is taken as 0")
+        # Noise of single steps is averaged over one step of the grid: a longer trailing mean would lag behind.
+        fine = ladder.sample(loss=loss, window=1.0 / GRID) if sampled.window else sampled
+        reducible = (fine.loss - floor) / (ends - floor)[:, None]
+        curve = (np.add.reduceat(reducible, first, axis=0) / sampled.counts[:, None]).mean(axis=0)
+        dropped = {**sampled.dropped, "runs that end before their horizon": len(sampled.unfinished)}
+        report = Report(
+            objective,
+            gradient,
+            at_bound=("floor",) if floor == 0.0 else (),
+            runs=len(sampled.runs),
+            points=mean.size,
+            dropped=dropped,
+            intervals=intervals,
+            resampled="seeds, and sizes left out" if intervals else "",
+            warnings=tuple(warnings),
+        )
+        return cls(report, floor, amplitude, exponent, fine.fraction, curve, np.log(compute))
+
+    def final(self, compute: ArrayLike) -> FloatArray:
+        """Final loss at a training compute."""
+        return self.floor + self.amplitude * np.asarray(compute, dtype=np.float64) ** -self.exponent
+
+    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+        """Loss at each x; nan before the first fraction at which every run of the ladder had a point."""
+        fraction = np.asarray(x, dtype=np.float64) / run.end
+        shape = np.interp(fraction, self.fraction, self.curve, left=np.nan)
+        return self.floor + (self.final(training_compute(run)) - self.floor) * shape
+
+    def stretch(self, run: Run) -> float:
+        """The width of a regression line's prediction in log compute, relative to that at its centre."""
+        z, at = self.log_compute, np.log(training_compute(run))
+        return float(np.sqrt(1.0 + 1.0 / z.size + (at - z.mean()) ** 2 / max(((z - z.mean()) ** 2).sum(), 1e-12)))
+
+    def formula(self) -> str:
+        """The law with its numbers."""
+        return f"final: L(1) = {self.floor:.6g} + {self.amplitude:.6g} C^-{self.exponent:.5f}"
+
+
+def training_compute(run: Run) -> float:
+    """C of a run: as recorded, else 6 N D."""
+    return run.config.compute or 6.0 * run.config.n_params * run.end

@@ -1,0 +1,423 @@
+"""What all laws of loss curves share: fit, predict, interval, to_dict, and how a fit reports on itself.
+
+A law is an immutable value. It is asked about a `Run`: one that was trained, or one that is only planned, which is a
+`Run` without curves (`planned`). All it may look at are the run's settings and, where it says so, its signals.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+
+from onecurve.errors import OnecurveError
+from onecurve.fit import FloatArray, IntArray, Residuals, Solutions, search
+from onecurve.ladder import Ladder
+from onecurve.run import Run, RunConfig
+from onecurve.schedule import Schedule
+
+VERSION = 1
+HUBER = 1e-3
+"""Log residuals beyond a tenth of a per cent count linearly, as in the published fits."""
+DRAWS = 200
+FEW_RUNS = 5
+"""With fewer runs than this, intervals come from blocks of residuals instead of from whole runs."""
+ILL = 1e7
+"""Condition number from which the data do not tell the parameters apart."""
+
+if TYPE_CHECKING:
+    Array = FloatArray
+else:
+    Array = Annotated[
+        np.ndarray,
+        PlainValidator(lambda v: np.asarray(v, dtype=np.float64)),
+        PlainSerializer(lambda v: v.tolist()),
+    ]
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a fit went."""
+
+    objective: float
+    """Mean Huber loss (delta 1e-3) of log residuals, unless the law says otherwise."""
+    gradient_norm: float = 0.0
+    """Largest absolute slope of the objective at the solution, over parameters that are free."""
+    condition: float = 1.0
+    at_bound: tuple[str, ...] = ()
+    runs: int = 0
+    points: int = 0
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """90 % interval of each parameter."""
+    resampled: str = ""
+    """What was resampled for the intervals: runs, or blocks of residuals."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Band:
+    """How far runs that a law had not seen lay from its prediction, by training fraction.
+
+    Half-widths of the central 90 % of log residuals. Made by leaving out each group of runs in turn
+    (`onecurve.laws.score.calibrate`).
+    """
+
+    fraction: Array
+    """(K,) rises."""
+    half_width: Array
+    """(K,)"""
+    level: float
+    groups: int
+    """How many groups of runs were left out in turn."""
+    left_out: str
+    """What a group was: size, schedule or run."""
+
+    def at(self, fraction: FloatArray) -> FloatArray:
+        """Half-width of the log prediction's band."""
+        return np.interp(fraction, self.fraction, self.half_width)
+
+
+@dataclass(frozen=True)
+class Law(ABC):
+    """One law, fitted."""
+
+    report: Report
+    band: Band | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    needs: ClassVar[str]
+    reach: ClassVar[str]
+    """What it can and cannot extrapolate."""
+    normalised: ClassVar[bool] = False
+    """Whether it predicts the loss over the run's own final loss, not the loss."""
+    one_size: ClassVar[bool] = False
+    """Whether one fit serves one model size only."""
+    over: ClassVar[str] = "size"
+    """What it carries over: size, or schedule."""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+        """Fit to runs. Raises OnecurveError with the reason where they cannot identify the law."""
+
+    @abstractmethod
+    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+        """Loss of a run at each x, from its settings alone."""
+
+    def stretch(self, run: Run) -> float:
+        """How much wider the band is for this run than for those inside the data; 1 unless the law knows better."""
+        return 1.0
+
+    def interval(self, run: Run, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end of the band around `predict`; nan where the law has no band, see `band`."""
+        at = np.asarray(x, dtype=np.float64)
+        value = self.predict(run, at)
+        if self.band is None:
+            return np.full_like(value, np.nan), np.full_like(value, np.nan)
+        factor = np.exp(self.band.at(at / run.end) * self.stretch(run))
+        return value / factor, value * factor
+
+    def with_band(self, band: Band) -> Self:
+        """The same law with a band."""
+        return replace(self, band=band)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, in full precision; `onecurve.laws.load` is the way back."""
+        return {"law": self.name, "version": VERSION, **_adapter(type(self)).dump_python(self, mode="python")}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], source: str = "the law") -> Self:
+        """The law that `to_dict` wrote. Raises OnecurveError for another version or for a damaged file."""
+        version = content.get("version")
+        if not isinstance(version, int) or version > VERSION:
+            raise OnecurveError(
+                f"{source}: version {version!r} of a saved law; this program reads up to {VERSION}: upgrade onecurve, "
+                "or fit the law again"
+            )
+        inner = {k: v for k, v in content.items() if k not in ("law", "version")}
+        try:
+            return _adapter(cls).validate_python(inner)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "its content"
+            raise OnecurveError(f"{source}: {where}: {first['msg'].lower()}; fit the law again") from None
+
+    def parameters(self) -> dict[str, float]:
+        """The fitted numbers by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), float)}
+
+    def formula(self) -> str:
+        """The law with its numbers, in one line."""
+        return f"{self.name}: " + ", ".join(f"{k} {v:.6g}" for k, v in self.parameters().items())
+
+    def __str__(self) -> str:
+        r = self.report
+        lines = [self.formula(), f"  fitted to {r.points} points of {r.runs} runs; objective {r.objective:.6g}"]
+        if r.gradient_norm or r.condition != 1.0:
+            lines[-1] += f", gradient {r.gradient_norm:.1e}, condition {r.condition:.3g}"
+        lines += [f"  {name}: 90 % interval {low:.6g} to {high:.6g}" for name, (low, high) in r.intervals.items()]
+        if r.resampled:
+            lines.append(f"  intervals by resampling {r.resampled}")
+        lines += [f"  left out: {count} {what}" for what, count in r.dropped.items() if count]
+        if self.band is not None:
+            b = self.band
+            lines.append(
+                f"  band: {b.level:.0%} within {100 * b.half_width[-1]:.3g} % at the end, from runs of "
+                f"{b.groups} {b.left_out}s left out in turn"
+            )
+        return "\n".join([*lines, *(f"note: {w}" for w in r.warnings)])
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def planned(
+    n_params: float,
+    horizon: float,
+    schedule: Schedule | None = None,
+    x_name: str = "tokens",
+    **settings: Any,
+) -> Run:
+    """A run that has not been trained, for a law to predict; ``settings`` are fields of `RunConfig`."""
+    config = RunConfig(name="planned", n_params=float(n_params), horizon=float(horizon), schedule=schedule, **settings)
+    return Run(config, {}, x_name)
+
+
+@dataclass(frozen=True)
+class Points:
+    """What of some runs a fit uses: the points of all runs one after the other."""
+
+    runs: tuple[Run, ...]
+    x: FloatArray
+    loss: FloatArray
+    run: IntArray
+    """(n,) which of the runs each point belongs to."""
+    dropped: dict[str, int]
+
+    def per_run(self, values: Callable[[Run, FloatArray], FloatArray]) -> FloatArray:
+        """``values(run, x of its points)`` for all points."""
+        return np.concatenate([values(r, self.x[self.run == k]) for k, r in enumerate(self.runs)])
+
+    def equal_runs(self) -> FloatArray:
+        """(n,) weights with which every run counts the same; their mean is 1."""
+        counts = np.bincount(self.run, minlength=len(self.runs))
+        return self.x.size / (len(self.runs) * counts[self.run])
+
+
+def usable(runs: Sequence[Run], loss: str | None, after: Callable[[Run], float]) -> Points:
+    """The points from which a law is fitted: finite, above 0, and from x = ``after(run)`` on, where warmup is over.
+
+    Raises OnecurveError where there are no runs, or a run has no such point.
+    """
+    if not runs:
+        raise OnecurveError("a law needs runs to be fitted to; got none")
+    xs, losses, owner = [], [], []
+    early = bad = 0
+    for k, run in enumerate(runs):
+        whole = run.curve(loss)
+        good = np.isfinite(whole.loss) & (whole.loss > 0) & (whole.x > 0)
+        late = whole.x >= after(run)
+        if not np.any(good & late):
+            raise OnecurveError(
+                f"{run.where}: none of its {len(whole)} points is finite, above 0 and after its warmup "
+                f"({run.x_name} {after(run):g}); leave the run out"
+            )
+        early += int(np.sum(~late))
+        bad += int(np.sum(late & ~good))
+        xs.append(whole.x[good & late])
+        losses.append(whole.loss[good & late])
+        owner.append(np.full(xs[-1].size, k, dtype=np.intp))
+    dropped = {"points in the warmup": early, "losses that are not finite and above 0": bad}
+    return Points(tuple(runs), np.concatenate(xs), np.concatenate(losses), np.concatenate(owner), dropped)
+
+
+def normalised(runs: Sequence[Run], loss: str | None, fraction: FloatArray) -> FloatArray:
+    """(n, G) each run's loss over its own final loss at the given fractions, training losses smoothed."""
+    rows = []
+    for run in runs:
+        sampled = Ladder([run]).sample(np.append(fraction[fraction < 1], 1.0), loss)
+        if sampled.fraction.size < fraction.size:
+            raise OnecurveError(
+                f"{run.where}: its first point is at {sampled.fraction[0]:.3g} of the run, and this law is fitted from "
+                f"{fraction[0]:.3g} on; leave the run out"
+            )
+        rows.append(sampled.loss[0] / sampled.loss[0, -1])
+    return np.array(rows)
+
+
+def one_size(runs: Sequence[Run], law: str) -> float:
+    """The size that all runs share; OnecurveError where there are several."""
+    sizes = sorted({run.config.n_params for run in runs})
+    if len(sizes) > 1:
+        raise OnecurveError(
+            f"{law} is fitted to one model size at a time; got {len(sizes)} ({sizes[0]:g} to {sizes[-1]:g} "
+            "parameters): choose one with --fit-on n_params=SIZE"
+        )
+    return sizes[0]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Parameters of one law in the order of its names, and how they were found."""
+
+    values: FloatArray
+    report: Report
+    draws: FloatArray
+    """(B, P) parameters fitted to resampled data."""
+
+
+def solve(
+    names: Sequence[str],
+    model: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    points: Points,
+    starts: FloatArray,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    weights: FloatArray | None = None,
+    seed: int = 0,
+    allowed_at: Sequence[str] = (),
+) -> Fitted:
+    """Fit ``model(parameters (S, P)) -> loss (S, n), derivatives (S, n, P)`` to points by Huber loss of log residuals.
+
+    From many starts, to the end; with the parameters' 90 % intervals by the Bayesian bootstrap (each unit of the data
+    gets a random weight) over whole runs, or over blocks of autocorrelated residuals where there are fewer than
+    five. ``allowed_at`` names the parameters for which lying at a bound is no cause for a warning.
+    """
+    if points.x.size <= len(names):
+        raise OnecurveError(
+            f"{points.x.size} points cannot tell {len(names)} parameters ({', '.join(names)}); log more often, or "
+            "choose a law with fewer"
+        )
+    lower, upper = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+    log_loss = np.log(points.loss)
+
+    def residuals(p: FloatArray, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        value, slope = model(p)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            r = np.log(value) - log_loss
+        r = np.where(value > 0, r, 1e3)  # a loss of 0 or below is no loss: as far away as can be
+        return r, slope / np.where(value > 0, value, 1.0)[:, :, None]
+
+    given = None if weights is None else weights[None]
+    best = search(residuals, starts, lower, upper, huber=HUBER, weights=given)
+    spread, resampled = _bootstrap(residuals, points, best, lower, upper, given, DRAWS, seed)
+    return Fitted(best.parameters[0], report(names, best, points, spread, resampled, allowed_at), spread)
+
+
+def report(
+    names: Sequence[str],
+    best: Solutions,
+    points: Points,
+    draws: FloatArray,
+    resampled: str,
+    allowed_at: Sequence[str] = (),
+) -> Report:
+    """What there is to say of a solution."""
+    at_bound = tuple(name for name, held in zip(names, best.at_bound[0], strict=True) if held)
+    notes = [
+        f"{name} lies at the edge of what is allowed ({best.parameters[0, list(names).index(name)]:.4g}): the data "
+        "do not pin it, so do not read it as a number"
+        for name in at_bound
+        if name not in allowed_at
+    ]
+    condition = float(best.condition[0])
+    if condition > ILL:
+        notes.append(
+            f"the data do not tell the parameters apart (condition number {condition:.1e}): predictions inside the "
+            "data hold, single parameters and extrapolations do not; add runs of other sizes, lengths or schedules"
+        )
+    intervals = {}
+    if len(draws):
+        ends = np.quantile(draws, [0.05, 0.95], axis=0)
+        intervals = {name: (float(low), float(high)) for name, low, high in zip(names, *ends, strict=True)}
+    return Report(
+        objective=float(best.objective[0]),
+        gradient_norm=float(best.gradient_norm[0]),
+        condition=condition,
+        at_bound=at_bound,
+        runs=len(points.runs),
+        points=points.x.size,
+        dropped=points.dropped,
+        intervals=intervals,
+        resampled=resampled,
+        warnings=tuple(notes),
+    )
+
+
+def _bootstrap(
+    residuals: Residuals,
+    points: Points,
+    best: Solutions,
+    lower: FloatArray,
+    upper: FloatArray,
+    weights: FloatArray | None,
+    draws: int,
+    seed: int,
+) -> tuple[FloatArray, str]:
+    """Parameters (draws, P) for other weights of the data's units, and what the units are.
+
+    Each is one Gauss-Newton step from the optimum with its own gradient and normal matrix, which are sums over units:
+    the cost does not grow with draws times points.
+    """
+    r, jac = residuals(best.parameters, np.zeros(1, dtype=np.intp))
+    r, jac = r[0], np.where(best.at_bound, 0.0, jac[0])
+    if len(points.runs) >= FEW_RUNS:
+        unit, words = points.run, "runs"
+    else:
+        unit, length = blocks(r, points.run)
+        words = f"blocks of {length} autocorrelated residuals"
+    w = np.ones_like(r) if weights is None else weights[0]
+    # The slope of Huber's influence, averaged over a window that shrinks with the points: by itself it is 0 or 1, and
+    # where most residuals are far beyond the bend hardly any point would carry it.
+    h = max(float(np.median(np.abs(r))) * 1.5 * r.size**-0.2, 1e-300)
+    influence, bend = (
+        np.clip(r, -HUBER, HUBER),
+        (np.clip(r + h, -HUBER, HUBER) - np.clip(r - h, -HUBER, HUBER)) / (2 * h),
+    )
+    order = np.argsort(unit, kind="stable")
+    first = np.flatnonzero(np.diff(unit[order], prepend=-1))
+    gradient = np.add.reduceat((w * influence)[order, None] * jac[order], first)
+    normal = np.add.reduceat((w * bend)[order, None, None] * jac[order, :, None] * jac[order, None, :], first)
+    share = np.random.default_rng(seed).dirichlet(np.ones(first.size), size=draws)
+    curvature = np.tensordot(share, normal, axes=1)
+    diagonal = np.einsum("spp->sp", curvature)
+    diagonal[...] = np.where(diagonal > 0, diagonal * (1.0 + 1e-10), 1.0)
+    step = np.linalg.solve(curvature, -np.tensordot(share, gradient, axes=1)[:, :, None])[:, :, 0]
+    return np.clip(best.parameters + step, lower, upper), words
+
+
+def blocks(residual: FloatArray, run: IntArray) -> tuple[IntArray, int]:
+    """Blocks of consecutive points within each run, long enough that residuals of different ones hardly correlate.
+
+    Their length is twice the integrated autocorrelation of the residuals (summed to the first lag below 0), at most
+    a fifth of the shortest run.
+    """
+    longest = 1.0
+    for k in range(int(run.max()) + 1):
+        r = residual[run == k] - residual[run == k].mean()
+        power = float(r @ r)
+        if r.size < 8 or power <= 0:
+            continue
+        transform = np.fft.rfft(r, 2 * r.size)
+        correlation = np.fft.irfft(transform * transform.conj())[: r.size] / power
+        below = np.flatnonzero(correlation <= 0)
+        longest = max(longest, 1.0 + 2.0 * float(correlation[1 : below[0] if below.size else r.size].sum()))
+    shortest = int(np.bincount(run).min())
+    length = int(np.clip(np.ceil(2 * longest), 1, max(1, shortest // 5)))
+    unit = np.empty(run.size, dtype=np.intp)
+    count = 0
+    for k in range(int(run.max()) + 1):
+        at = np.flatnonzero(run == k)
+        own = np.arange(at.size) // length
+        unit[at] = count + own
+        count += int(own[-1]) + 1 if at.size else 0
+    return unit, length

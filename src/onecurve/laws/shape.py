@@ -1,0 +1,75 @@
+"""How tokens per parameter shape a constant-rate curve (arXiv 2509.25087, appendix B.2, eqs. 6-9).
+
+With equal exponents a of size and tokens, and v = TPP / optimum::
+
+    l(x, v) = (1 + v^-a x^-a) / (1 + v^-a)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from onecurve.errors import OnecurveError
+from onecurve.fit import FloatArray
+from onecurve.laws.law import Law, Points, normalised, solve
+from onecurve.laws.powers import refuse_decay
+from onecurve.run import Run
+
+FROM = 0.1
+GRID = np.linspace(FROM, 1.0, 91)
+
+
+@dataclass(frozen=True)
+class TokensPerParameter(Law):
+    """``(1 + (v x)^-exponent) / (1 + v^-exponent)`` with v = TPP / optimum, at a constant rate."""
+
+    exponent: float
+    optimum: float
+    """Tokens per parameter at which size and tokens lower the loss equally fast."""
+
+    name: ClassVar[str] = "tokens-per-param"
+    about: ClassVar[str] = "the shape of a constant-rate curve from its tokens per parameter"
+    needs: ClassVar[str] = "finished constant-rate runs at 2 tokens per parameter or more"
+    reach: ClassVar[str] = "other tokens per parameter at a constant rate; assumes no floor and equal exponents"
+    normalised: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+        """Fit to normalised curves from a tenth of the run on."""
+        for run in runs:
+            refuse_decay(run, cls.name)
+        ratio = np.array([run.end / run.config.n_params for run in runs])
+        if np.unique(ratio).size < 2:
+            raise OnecurveError(
+                f"{cls.name} needs runs at 2 tokens per parameter or more; got {np.unique(ratio).size}: a run cut at "
+                "half its length is one, at a constant rate"
+            )
+        curves = normalised(runs, loss, GRID)
+        owner = np.repeat(np.arange(len(runs)), GRID.size)
+        points = Points(tuple(runs), np.tile(GRID, len(runs)), curves.ravel(), owner, {})
+        log_v, log_x = np.log(ratio)[owner], np.log(points.x)
+
+        def model(p: FloatArray) -> tuple[FloatArray, FloatArray]:
+            a, log_optimum = p.T[:, :, None]
+            at, end = np.exp(-a * (log_v - log_optimum + log_x)), np.exp(-a * (log_v - log_optimum))
+            value = (1.0 + at) / (1.0 + end)
+            by_a = (-at * (log_v - log_optimum + log_x) + value * end * (log_v - log_optimum)) / (1.0 + end)
+            return value, np.stack([by_a, a * (at - value * end) / (1.0 + end)], axis=-1)
+
+        starts = np.array([[a, np.log(v)] for a in (0.1, 0.3, 0.6) for v in (0.1, 1.0, 10.0, 100.0, 1e3)])
+        got = solve(("exponent", "optimum"), model, points, starts, [0.0, -50.0], [5.0, 50.0])
+        low, high = got.report.intervals["optimum"]
+        got.report.intervals["optimum"] = (float(np.exp(low)), float(np.exp(high)))
+        return cls(got.report, float(got.values[0]), float(np.exp(got.values[1])))
+
+    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+        """Loss over the final loss at each x."""
+        refuse_decay(run, self.name)
+        v = run.end / run.config.n_params / self.optimum
+        fraction = np.asarray(x, dtype=np.float64) / run.end
+        return (1.0 + (v * fraction) ** -self.exponent) / (1.0 + v**-self.exponent)

@@ -1,0 +1,60 @@
+"""Figures of laws: a predicted curve with its band, beside what the run did where it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from onecurve.laws.law import Law
+from onecurve.report.colours import ROLES, size_colours
+from onecurve.report.figures import check_suffix, style, write_figure
+from onecurve.report.panels import optional
+from onecurve.run import Run, human
+
+COLOURS = ROLES["light"]
+POINTS = 300
+MOST = 12
+"""Runs drawn; more than these hide each other."""
+
+
+def save_predictions(path: Path, law: Law, runs: Sequence[Run], loss: str | None = None) -> None:
+    """Predicted curves with their bands; the losses of runs that were trained as points behind them."""
+    check_suffix(path)
+    figure_module = optional("matplotlib.figure")
+    shown = sorted(runs, key=lambda run: run.config.n_params)[:MOST]
+    with style():
+        figure = figure_module.Figure(figsize=(5.2, 3.4), layout="constrained")
+        ax = figure.subplots()
+        lowest = []
+        for colour, run in zip(size_colours(len(shown)), shown, strict=True):
+            x = np.linspace(0.02, 1.0, POINTS) * run.end
+            value = law.predict(run, x)
+            low, high = law.interval(run, x)
+            if run.curves:
+                curve = run.curve(loss).finite()
+                late = curve.x >= x[0]
+                scale = curve.loss[-1] if law.normalised else 1.0
+                ax.plot(
+                    curve.x[late] / run.end, curve.loss[late] / scale, color=colour, lw=0, marker=".", ms=2, alpha=0.5
+                )
+            ax.plot(
+                x / run.end, value, color=colour, lw=1.3, label=f"{run.config.name}, N = {human(run.config.n_params)}"
+            )
+            if np.isfinite(low).any():
+                ax.fill_between(x / run.end, low, high, color=colour, alpha=0.18, lw=0)
+            if np.isfinite(value).any():
+                lowest.append((np.nanmin(value), np.nanpercentile(value, 97)))
+        if lowest:
+            bottom, top = min(v for v, _ in lowest), max(v for _, v in lowest)
+            ax.set_ylim(bottom - 0.12 * (top - bottom), top + 0.12 * (top - bottom))
+        ax.set_xlim(0.0, 1.0)
+        ax.set_xlabel("training fraction x")
+        ax.set_ylabel("loss / final loss" if law.normalised else "loss")
+        words = (
+            "" if law.band is None else f"; band: {law.band.level:.0%} of points with a {law.band.left_out} left out"
+        )
+        ax.set_title(f"{law.name}{words}", loc="left", fontweight="bold")
+        ax.legend(loc="upper right", frameon=False)
+    write_figure(path, figure)
