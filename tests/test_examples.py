@@ -20,6 +20,19 @@ def test_the_recorded_demo_gives_the_verdict_that_the_docs_state(tmp_path):
     assert any("the hidden learning rate" in check for check in standard["verdict"]["checks"])
 
 
+@pytest.mark.parametrize(
+    ("ladder", "practical", "first"),
+    [("fixed", True, None), ("drifting", False, "timescale"), ("standard", False, "parameterisation")],
+)
+def test_the_recorded_language_models_give_the_verdicts_that_the_docs_state(tmp_path, ladder, practical, first):
+    out, corpus = tmp_path / "out.json", EXAMPLES / "corpus"
+    tables = [corpus / f"{ladder}.parquet", "--runs", corpus / f"{ladder}-runs.csv"]
+    subprocess.run([sys.executable, "-m", "onecurve", "collapse", *tables, "--json", out], check=True)
+    told = json.loads(out.read_text())["verdict"]
+    assert told["practical"] is practical
+    assert (told["checks"][0].split(":")[0] if first else None) == first
+
+
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
 def test_example_runs(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, check=False)
