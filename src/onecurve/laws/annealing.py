@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Fitted, Law, one_size, solve, usable
+from onecurve.laws.law import Fitted, Law, refuse_several_sizes, solve, usable
 from onecurve.laws.multipower import refuse_one_schedule
 from onecurve.laws.path import STEPS, path_of
 from onecurve.run import Run
@@ -44,7 +44,7 @@ class Annealing(Law):
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
         """Fit to runs of one size from the end of their warmup on, every point counting the same."""
-        one_size(runs, cls.name)
+        refuse_several_sizes(runs, cls.name)
         refuse_one_schedule(runs, cls.name)
         points = usable(runs, loss, lambda run: path_of(run).warm)
         log_s = np.log(points.per_run(lambda run, x: np.maximum(path_of(run).at(x, path_of(run).tau), 1e-300)))

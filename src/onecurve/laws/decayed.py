@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Fitted, Law, one_size, solve, usable
+from onecurve.laws.law import Fitted, Law, refuse_several_sizes, solve, usable
 from onecurve.laws.multipower import refuse_one_schedule
 from onecurve.laws.path import path_of
 from onecurve.run import Run
@@ -55,7 +55,7 @@ class DecayedPower(Law):
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None, after: float = TRANSIENT) -> Self:
         """Fit to runs of one size from ``after`` times their warmup on; each run counts the same."""
-        one_size(runs, cls.name)
+        refuse_several_sizes(runs, cls.name)
         refuse_one_schedule(runs, cls.name)
         points = usable(runs, loss, lambda run: after * path_of(run).warm)
         scale = float(np.exp(points.per_run(lambda run, x: np.log(_along(run, x)[0])).mean()))

@@ -18,7 +18,7 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationErr
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray, Residuals, Solutions, search
 from onecurve.ladder import Ladder
-from onecurve.run import Run, RunConfig
+from onecurve.run import Run, RunConfig, human
 from onecurve.schedule import Schedule
 
 VERSION = 1
@@ -27,6 +27,7 @@ HUBER = 1e-3
 DRAWS = 200
 FEW_RUNS = 5
 """With fewer runs than this, intervals come from blocks of residuals instead of from whole runs."""
+NO_RUNS = "a law needs runs to be fitted to; got none"
 ILL = 1e7
 """Condition number from which the data do not tell the parameters apart."""
 
@@ -218,7 +219,7 @@ def usable(runs: Sequence[Run], loss: str | None, after: Callable[[Run], float])
     Raises OnecurveError where there are no runs, or a run has no such point.
     """
     if not runs:
-        raise OnecurveError("a law needs runs to be fitted to; got none")
+        raise OnecurveError(NO_RUNS)
     xs, losses, owner = [], [], []
     early = bad = 0
     for k, run in enumerate(runs):
@@ -253,15 +254,16 @@ def normalised(runs: Sequence[Run], loss: str | None, fraction: FloatArray) -> F
     return np.array(rows)
 
 
-def one_size(runs: Sequence[Run], law: str) -> float:
-    """The size that all runs share; OnecurveError where there are several."""
+def refuse_several_sizes(runs: Sequence[Run], law: str) -> None:
+    """OnecurveError unless all runs are of one size."""
+    if not runs:
+        raise OnecurveError(NO_RUNS)
     sizes = sorted({run.config.n_params for run in runs})
     if len(sizes) > 1:
         raise OnecurveError(
-            f"{law} is fitted to one model size at a time; got {len(sizes)} ({sizes[0]:g} to {sizes[-1]:g} "
-            "parameters): choose one with --fit-on n_params=SIZE"
+            f"{law} is fitted to one model size at a time; got {len(sizes)} ({human(sizes[0])} to {human(sizes[-1])} "
+            f"parameters): choose one with --fit-on n_params={sizes[-1]:.6g}"
         )
-    return sizes[0]
 
 
 @dataclass(frozen=True)

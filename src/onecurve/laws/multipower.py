@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray, project
-from onecurve.laws.law import Law, one_size, solve, usable
+from onecurve.laws.law import Law, refuse_several_sizes, solve, usable
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
 
@@ -192,7 +192,7 @@ class MultiPower(Law):
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
         """Fit to runs of one size from the end of their warmup on, every point counting the same, as published."""
-        one_size(runs, cls.name)
+        refuse_several_sizes(runs, cls.name)
         points = usable(runs, loss, lambda run: path_of(run).warm)
         refuse_one_schedule(runs, cls.name)
         paths = [path_of(run) for run in points.runs]

@@ -99,4 +99,7 @@ def load(path: Path) -> Law:
         raise OnecurveError(f"{path}: not the JSON of a law ({error}); fit the law again") from None
     if not isinstance(content, dict) or not isinstance(content.get("law"), str):
         raise OnecurveError(f"{path}: does not say which law it holds; write it with onecurve fit LAW DATA -o FILE")
-    return named(content["law"]).from_dict(content, str(path))
+    try:
+        return named(content["law"]).from_dict(content, "its law")
+    except OnecurveError as error:
+        raise OnecurveError(f"{path}: {error}") from None

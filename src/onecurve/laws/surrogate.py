@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.laws.averaging import timescale
-from onecurve.laws.law import Law, Report, normalised
+from onecurve.laws.law import NO_RUNS, Law, Report, normalised
 from onecurve.laws.path import path_of
 from onecurve.run import Run
 
@@ -59,6 +59,8 @@ class Surrogate(Law):
         shrinks around its best point until nothing moves. ``power`` None searches m as well, one for all curves:
         .05 is that of language models, and losses with a small range want another.
         """
+        if not runs:
+            raise OnecurveError(NO_RUNS)
         tau = np.log([timescale(run) for run in runs])
         ratio = np.log([run.end / run.config.n_params for run in runs])
         for what, values in (("timescales", tau), ("tokens per parameter", ratio)):

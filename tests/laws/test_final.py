@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onecurve import OnecurveError, Run, Schedule
+from onecurve.laws.final import FinalLoss, training_compute
+from onecurve.laws.law import planned
+from onecurve.run import Curve
+
+from .conftest import SIZES, ladder, named
+
+
+def test_a_ladder_predicts_the_whole_curve_of_a_larger_run():
+    law = FinalLoss.fit(ladder(noise=0.0))
+    assert (law.floor, law.exponent) == (pytest.approx(1.0, rel=1e-3), pytest.approx(0.15, rel=2e-3))
+    run = planned(256e6, 20 * 256e6, Schedule(shape="linear"))
+    x = np.array([0.1, 0.3, 0.7, 1.0])
+    end = 100.0 * (6.0 * run.config.n_params * run.end) ** -0.15
+    np.testing.assert_allclose(law.predict(run, x * run.end), 1.0 + end * (1 + x**-0.4) / 2, rtol=1e-3)
+
+
+def test_it_says_nothing_before_the_first_point_that_every_run_has():
+    law = FinalLoss.fit(ladder())
+    run = planned(1e8, 1e9)
+    assert np.isnan(law.predict(run, [1e6])[0]) and np.isfinite(law.predict(run, [1e8])[0])
+
+
+def test_a_training_loss_is_followed_without_the_lag_of_its_smoothing():
+    made = ladder(noise=0.0, seeds=1)
+    training = [Run(r.config, {"loss": Curve(c.x, c.loss, "training")}) for r in made for c in r.curves.values()]
+    law = FinalLoss.fit(training)
+    run, curve = training[2], training[2].curves["loss"]
+    off = law.predict(run, curve.x[10:]) / curve.loss[10:] - 1
+    assert np.abs(off).max() < 5e-3  # a trailing mean over 2 % would be 4 % off at x = .05
+
+
+def test_fewer_sizes_give_less_and_say_so():
+    three = FinalLoss.fit([r for r in ladder() if r.config.n_params < 5e6])
+    assert three.floor == 0.0
+    assert any("3 sizes cannot tell a floor" in w for w in three.report.warnings)
+    with pytest.raises(OnecurveError, match="at least 2 sizes"):
+        FinalLoss.fit([r for r in ladder() if r.config.n_params == SIZES[0]])
+
+
+def test_a_floor_that_is_not_pinned_is_said_to_be():
+    law = FinalLoss.fit([r for r in ladder(noise=5e-2) if r.config.n_params < 9e6])
+    assert any("does not pin the floor" in w for w in law.report.warnings)
+
+
+def test_recorded_compute_goes_before_six_n_d():
+    run = planned(1e6, 1e8)
+    assert training_compute(run) == 6e14
+    assert training_compute(named(run, "a", compute=5e14)) == 5e14
+
+
+def test_a_loss_below_zero_has_no_power_law():
+    made = [
+        Run(r.config, {"v": Curve(c.x, c.loss - 9.0, "held-out")}) for r in ladder(seeds=1) for c in r.curves.values()
+    ]
+    with pytest.raises(OnecurveError, match="no logarithm"):
+        FinalLoss.fit(made)
