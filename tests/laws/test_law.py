@@ -173,7 +173,7 @@ def test_intervals_by_one_step_are_those_of_whole_refits(huge):
     model = line(points)
     start, low, high = np.array([[1.0, 2.0]]), np.array([-9.0, -9.0]), np.array([9.0, 9.0])
     got = solve(("slope", "offset"), model, points, start, low, high)
-    assert got.report.resampled == "runs"
+    assert got.report.resampled == "resampling runs"
 
     def residuals(p, rows):
         value, slope = model(p)
@@ -196,6 +196,53 @@ def test_intervals_over_runs_cover_the_truth():
         low, high = got.report.intervals["offset"]
         inside += low <= 2.0 <= high
     assert 0.80 <= inside / 200 <= 0.95  # ten runs: a little narrow, as every bootstrap of ten is
+
+
+def test_profiles_agree_with_the_bootstrap_where_the_valley_is_straight():
+    points = straight(1, 2_000)
+    fits = [
+        solve(
+            ("slope", "offset"), line(points), points, np.array([[1.0, 2.0]]), [-9.0] * 2, [9.0] * 2, intervals=how
+        ).report.intervals
+        for how in ("bootstrap", "profile")
+    ]
+    for name in ("slope", "offset"):
+        assert np.diff(fits[1][name])[0] == pytest.approx(np.diff(fits[0][name])[0], rel=0.25)
+        assert fits[1][name][0] == pytest.approx(fits[0][name][0], rel=1e-3)
+
+
+def test_a_profile_ends_at_a_bound_that_it_reaches():
+    points = straight(1, 50, huge=True)
+    got = solve(
+        ("slope", "offset"), line(points), points, np.array([[1.0, 2.0]]), [-9.0, -9.0], [1.0, 9.0],
+        intervals="profile", allowed_at=("slope",),
+    )  # fmt: skip
+    assert got.report.intervals["slope"][1] == 1.0
+    assert got.report.resampled == "profiles"
+
+
+def test_other_units_carry_the_intervals_along():
+    points = straight(8, 30)
+    for how in ("bootstrap", "profile"):
+        got = solve(
+            ("slope", "offset"), line(points), points, np.array([[1.0, 2.0]]), [-9.0] * 2, [9.0] * 2, intervals=how
+        )
+        mapped = got.mapped(np.exp)
+        np.testing.assert_allclose(mapped.values, np.exp(got.values))
+        np.testing.assert_allclose(mapped.report.intervals["slope"], np.exp(got.report.intervals["slope"]), rtol=1e-4)
+
+
+def test_laws_without_profiles_refuse_them():
+    for law in (FinalLoss, Surrogate, OwnNoise):
+        with pytest.raises(OnecurveError, match="no profile intervals"):
+            law.fit(example(law)[0], intervals="profile")
+
+
+@pytest.mark.parametrize("law", [SumOfPowers, DecayedPower, Annealing], ids=lambda law: law.name)
+def test_profiles_of_a_law_hold_its_constants(law):
+    made = law.fit(example(law)[0], intervals="profile")
+    for name, (low, high) in made.report.intervals.items():
+        assert low <= getattr(made, name) <= high
 
 
 def test_few_runs_are_resampled_in_blocks_as_long_as_their_correlation():

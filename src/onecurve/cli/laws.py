@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -33,6 +33,9 @@ def fit(
     runs: a.Runs = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE.json", help="Write the law.")] = None,
     fit_on: FitOn = None,
+    intervals: Annotated[
+        str, typer.Option(metavar="bootstrap|profile", help="Where the parameters' intervals come from.")
+    ] = "bootstrap",
     run: a.RunColumn = None,
     x: a.XColumn = None,
     loss: a.LossColumn = None,
@@ -52,17 +55,21 @@ def fit(
 
       onecurve fit decayed-power curves.csv --fit-on schedule=constant,cosine -o law.json
     """
+    from onecurve.laws.law import Intervals
     from onecurve.laws.registry import LAWS, STUDIES, unknown
     from onecurve.laws.score import calibrated
 
     if law not in LAWS and law not in STUDIES:
         raise unknown(law, [*LAWS, *STUDIES])
+    if intervals not in get_args(Intervals):
+        raise OnecurveError(f"--intervals is {intervals!r}; accepted are {' or '.join(get_args(Intervals))}")
     chosen = _read(data, runs, fit_on, run, x, loss, size, seed, horizon, compute, held_out)
     if law in STUDIES:
         found: Any = STUDIES[law].find(chosen, loss)
         print(found)
     else:
-        found, notes = calibrated(LAWS[law].fit(chosen, loss), chosen, loss)
+        fitted = LAWS[law].fit(chosen, loss, intervals=cast(Intervals, intervals))
+        found, notes = calibrated(fitted, chosen, loss)
         print(found)
         for note in notes:
             print(f"note: {note}")
@@ -305,9 +312,7 @@ def _show_curves(law: Law, curves: list[dict[str, Any]]) -> None:
         console.print("The law has no band: its predictions were not tried on runs left out.")
     else:
         b = law.band
-        console.print(
-            f"low and high hold {b.level:.0%} of points of runs whose {b.left_out} was left out ({b.groups})."
-        )
+        console.print(f"low and high hold {b.level:.0%} of the points of {b.groups} {b.left_out}s left out in turn.")
     if law.normalised:
         console.print("Losses are over the run's own final loss.")
 

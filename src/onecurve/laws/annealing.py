@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Fitted, Law, refuse_several_sizes, solve, usable
+from onecurve.laws.law import Fitted, Intervals, Law, refuse_several_sizes, solve, usable
 from onecurve.laws.multipower import refuse_one_schedule
 from onecurve.laws.path import STEPS, path_of
 from onecurve.run import Run
 
+NAMES = ("floor", "amplitude", "exponent", "anneal")
 MOMENTA = (0.99, 0.995, 0.998, 0.999, 0.9995)
 """Values of delta that are tried; the fit's own objective chooses. Published use keeps to .99 to .999."""
 
@@ -42,7 +43,7 @@ class Annealing(Law):
     over: ClassVar[str] = "schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to runs of one size from the end of their warmup on, every point counting the same."""
         refuse_several_sizes(runs, cls.name)
         refuse_one_schedule(runs, cls.name)
@@ -66,16 +67,19 @@ class Annealing(Law):
             linear = project(basis, points.loss, np.zeros(3))
             starts = np.column_stack([linear[:, 0], linear[:, 1], alpha, linear[:, 2]])
             upper = np.array([points.loss.min(), np.inf, 5.0, np.inf])
-            got = solve(("floor", "amplitude", "exponent", "anneal"), model, points, starts, np.zeros(4), upper)
+            got = solve(NAMES, model, points, starts, np.zeros(4), upper, intervals=intervals)
             if best is None or got.report.objective < best[0].report.objective:
                 best = got, momentum
         assert best is not None
         got, momentum = best
+
+        def raw(p: FloatArray) -> FloatArray:
+            floor, a, exponent, c = np.moveaxis(p, -1, 0)
+            return np.stack([floor, a * np.exp(centre * exponent), exponent, c], axis=-1)
+
+        got = got.mapped(raw)
         floor, a, exponent, c = map(float, got.values)
-        low, high = got.report.intervals["amplitude"]
-        unit = float(np.exp(centre * exponent))
-        report = replace(got.report, intervals=got.report.intervals | {"amplitude": (low * unit, high * unit)})
-        return cls(report, floor, a * unit, exponent, c, momentum)
+        return cls(got.report, floor, a, exponent, c, momentum)
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss at each x."""

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from onecurve.controls import controls
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Law, Points, normalised, solve
+from onecurve.laws.law import Intervals, Law, Points, normalised, solve
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
 
@@ -67,7 +67,7 @@ class MovingAverage(Law):
     normalised: ClassVar[bool] = True
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit start and rest to normalised curves from a fifth of the run on."""
         scales = [timescale(run) for run in runs]
         if len(set(scales)) < 2:
@@ -96,10 +96,10 @@ class MovingAverage(Law):
             return value, np.stack(slope, axis=-1)
 
         starts = np.array([[a, b] for a in (-3.0, 0.0, 3.0, 6.0) for b in (-3.0, 0.0, 3.0, 6.0)])
-        got = solve(("start", "rest"), model, points, starts, [-20.0, -20.0], [30.0, 30.0])
-        for name, (low, high) in list(got.report.intervals.items()):
-            got.report.intervals[name] = (float(np.exp(low)), float(np.exp(high)))
-        return cls(got.report, *map(float, np.exp(got.values)))
+        got = solve(("start", "rest"), model, points, starts, [-20.0, -20.0], [30.0, 30.0], intervals=intervals).mapped(
+            np.exp
+        )
+        return cls(got.report, *map(float, got.values))
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss over the final loss at each x."""

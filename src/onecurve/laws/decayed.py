@@ -12,14 +12,14 @@ and noise: the noise of a constant-rate run falls as a power of S, and grows whe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Fitted, Law, refuse_several_sizes, solve, usable
+from onecurve.laws.law import Fitted, Intervals, Law, refuse_several_sizes, solve, usable
 from onecurve.laws.multipower import refuse_one_schedule
 from onecurve.laws.path import path_of
 from onecurve.run import Run
@@ -53,7 +53,14 @@ class DecayedPower(Law):
     over: ClassVar[str] = "schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None, after: float = TRANSIENT) -> Self:
+    def fit(
+        cls,
+        runs: Sequence[Run],
+        loss: str | None = None,
+        *,
+        after: float = TRANSIENT,
+        intervals: Intervals = "bootstrap",
+    ) -> Self:
         """Fit to runs of one size from ``after`` times their warmup on; each run counts the same."""
         refuse_several_sizes(runs, cls.name)
         refuse_one_schedule(runs, cls.name)
@@ -89,19 +96,19 @@ class DecayedPower(Law):
             starts = _starts(model, points.loss)
             got = solve(
                 NAMES, model, points, starts, lower, upper, weights=points.equal_runs(),
-                allowed_at=("noise_exponent", "lag_share", "path_power"),
+                allowed_at=("noise_exponent", "lag_share", "path_power"), intervals=intervals,
             )  # fmt: skip
             if best is None or got.report.objective < best[0].report.objective:
                 best = got, memory
         assert best is not None
         got, memory = best
-        floor, a, alpha, c, delta, share, b = map(float, got.values)
-        intervals = dict(got.report.intervals)
-        for name, power in (("amplitude", alpha), ("noise", delta)):
-            low, high = intervals[name]
-            intervals[name] = (low * scale**power, high * scale**power)
-        report = replace(got.report, intervals=intervals)
-        return cls(report, floor, a * scale**alpha, alpha, c * scale**delta, delta, share, b, *memory)
+
+        def raw(p: FloatArray) -> FloatArray:
+            floor, a, alpha, c, delta, share, b = np.moveaxis(p, -1, 0)
+            return np.stack([floor, a * scale**alpha, alpha, c * scale**delta, delta, share, b], axis=-1)
+
+        got = got.mapped(raw)
+        return cls(got.report, *map(float, (*got.values, *memory)))
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss at each x."""

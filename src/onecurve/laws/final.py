@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.ladder import GRID, Ladder
-from onecurve.laws.law import Array, Law, Report
+from onecurve.laws.law import Array, Intervals, Law, Report, bootstrap_only
 from onecurve.measure.floor import MIN_SIZES, fit_floor
 from onecurve.run import Run, human
 
@@ -41,11 +41,12 @@ class FinalLoss(Law):
     reach: ClassVar[str] = "larger sizes of the same recipe, schedule and horizon rule; no other schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to the finished runs of one ladder: seeds averaged, each size counting the same.
 
         With four sizes or more the floor is fitted, else it is 0 and said so.
         """
+        bootstrap_only(cls.name, intervals)
         ladder = Ladder(runs)
         sampled = ladder.sample(loss=loss)
         first = np.cumsum(sampled.counts) - sampled.counts
@@ -64,13 +65,13 @@ class FinalLoss(Law):
         if mean.size >= MIN_SIZES:
             got = fit_floor(compute, mean, seeds)
             floor, amplitude, exponent = got.floor, got.amplitude, got.exponent
-            objective, gradient, intervals = got.objective, got.gradient_norm, {"floor": got.interval}
+            objective, gradient, spread = got.objective, got.gradient_norm, {"floor": got.interval}
             if not got.pinned:
                 warnings.append(f"the ladder does not pin the floor: {got.reason}")
         else:
             slope, offset = np.polyfit(np.log(compute), np.log(mean), 1)
             floor, amplitude, exponent = 0.0, float(np.exp(offset)), float(-slope)
-            objective, gradient, intervals = 0.0, 0.0, {}
+            objective, gradient, spread = 0.0, 0.0, {}
             warnings.append(f"{mean.size} sizes cannot tell a floor: it is taken as 0")
         # Noise of single steps is averaged over one step of the grid: a longer trailing mean would lag behind.
         fine = ladder.sample(loss=loss, window=1.0 / GRID) if sampled.window else sampled
@@ -84,8 +85,8 @@ class FinalLoss(Law):
             runs=len(sampled.runs),
             points=mean.size,
             dropped=dropped,
-            intervals=intervals,
-            resampled="seeds, and sizes left out" if intervals else "",
+            intervals=spread,
+            resampled="resampling seeds, and leaving sizes out" if spread else "",
             warnings=tuple(warnings),
         )
         return cls(report, floor, amplitude, exponent, fine.fraction, curve, np.log(compute))

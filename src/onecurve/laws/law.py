@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from onecurve.errors import OnecurveError
-from onecurve.fit import FloatArray, IntArray, Residuals, Solutions, search
+from onecurve.fit import FloatArray, IntArray, Residuals, Solutions, minimise, search
 from onecurve.ladder import Ladder
 from onecurve.run import Run, RunConfig, human
 from onecurve.schedule import Schedule
@@ -24,6 +24,9 @@ from onecurve.schedule import Schedule
 VERSION = 1
 HUBER = 1e-3
 """Log residuals beyond a tenth of a per cent count linearly, as in the published fits."""
+Intervals = Literal["bootstrap", "profile"]
+CHI_SQUARED = 2.7055
+"""The 90 % quantile of chi-squared with one degree of freedom."""
 DRAWS = 200
 FEW_RUNS = 5
 """With fewer runs than this, intervals come from blocks of residuals instead of from whole runs."""
@@ -57,7 +60,7 @@ class Report:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     """90 % interval of each parameter."""
     resampled: str = ""
-    """What was resampled for the intervals: runs, or blocks of residuals."""
+    """What the intervals come from: resampled runs, resampled blocks of residuals, or profiles."""
     warnings: tuple[str, ...] = ()
 
 
@@ -105,8 +108,12 @@ class Law(ABC):
 
     @classmethod
     @abstractmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
-        """Fit to runs. Raises OnecurveError with the reason where they cannot identify the law."""
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
+        """Fit to runs. Raises OnecurveError with the reason where they cannot identify the law.
+
+        ``intervals`` says where the parameters' intervals come from; a law that has but one way ignores nothing: it
+        refuses ``profile``.
+        """
 
     @abstractmethod
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
@@ -165,7 +172,7 @@ class Law(ABC):
             lines[-1] += f", gradient {r.gradient_norm:.1e}, condition {r.condition:.3g}"
         lines += [f"  {name}: 90 % interval {low:.6g} to {high:.6g}" for name, (low, high) in r.intervals.items()]
         if r.resampled:
-            lines.append(f"  intervals by resampling {r.resampled}")
+            lines.append(f"  intervals by {r.resampled}")
         lines += [f"  left out: {count} {what}" for what, count in r.dropped.items() if count]
         if self.band is not None:
             b = self.band
@@ -174,6 +181,12 @@ class Law(ABC):
                 f"{b.groups} {b.left_out}s left out in turn"
             )
         return "\n".join([*lines, *(f"note: {w}" for w in r.warnings)])
+
+
+def bootstrap_only(law: str, intervals: Intervals) -> None:
+    """OnecurveError where a law is asked for profiles that it does not have."""
+    if intervals != "bootstrap":
+        raise OnecurveError(f"{law} has no profile intervals; leave --intervals out")
 
 
 def _adapter(kind: type) -> TypeAdapter[Any]:
@@ -270,10 +283,30 @@ def refuse_several_sizes(runs: Sequence[Run], law: str) -> None:
 class Fitted:
     """Parameters of one law in the order of its names, and how they were found."""
 
+    names: tuple[str, ...]
     values: FloatArray
     report: Report
+    ends: FloatArray
+    """(2, P) ends of the parameters' intervals."""
     draws: FloatArray
-    """(B, P) parameters fitted to resampled data."""
+    """(B, P) parameters from resampled data; none where the intervals are profiles."""
+
+    def mapped(self, change: Callable[[FloatArray], FloatArray]) -> Fitted:
+        """The same fit in other units: ``change`` maps parameters (..., P), the draws and so the intervals with them.
+
+        Profiles are mapped one parameter at a time, the others as fitted.
+        """
+        if self.draws.size:
+            draws = change(self.draws)
+            ends = np.quantile(draws, [0.05, 0.95], axis=0)
+        else:
+            draws = self.draws
+            each = np.tile(self.values, (2, self.values.size, 1))
+            k = np.arange(self.values.size)
+            each[:, k, k] = self.ends
+            ends = np.sort(change(each)[:, k, k], axis=0)
+        report = replace(self.report, intervals=_intervals(self.names, ends))
+        return Fitted(self.names, change(self.values), report, ends, draws)
 
 
 def solve(
@@ -287,12 +320,14 @@ def solve(
     weights: FloatArray | None = None,
     seed: int = 0,
     allowed_at: Sequence[str] = (),
+    intervals: Intervals = "bootstrap",
 ) -> Fitted:
     """Fit ``model(parameters (S, P)) -> loss (S, n), derivatives (S, n, P)`` to points by Huber loss of log residuals.
 
     From many starts, to the end; with the parameters' 90 % intervals by the Bayesian bootstrap (each unit of the data
     gets a random weight) over whole runs, or over blocks of autocorrelated residuals where there are fewer than
-    five. ``allowed_at`` names the parameters for which lying at a bound is no cause for a warning.
+    five; or by their profiles (the others refitted at each value), which are slower and follow curved valleys.
+    ``allowed_at`` names the parameters for which lying at a bound is no cause for a warning.
     """
     if points.x.size <= len(names):
         raise OnecurveError(
@@ -311,19 +346,27 @@ def solve(
 
     given = None if weights is None else weights[None]
     best = search(residuals, starts, lower, upper, huber=HUBER, weights=given)
-    spread, resampled = _bootstrap(residuals, points, best, lower, upper, given, DRAWS, seed)
-    return Fitted(best.parameters[0], report(names, best, points, spread, resampled, allowed_at), spread)
+    draws, words = _bootstrap(residuals, points, best, lower, upper, given, DRAWS, seed)
+    ends = np.quantile(draws, [0.05, 0.95], axis=0)
+    if intervals == "profile":
+        ends, words = _profiles(residuals, points, best, lower, upper, given, np.ptp(ends, axis=0)), "profiles"
+        draws = draws[:0]
+    return Fitted(tuple(names), best.parameters[0], report(names, best, points, ends, words, allowed_at), ends, draws)
+
+
+def _intervals(names: Sequence[str], ends: FloatArray) -> dict[str, tuple[float, float]]:
+    return {name: (float(low), float(high)) for name, low, high in zip(names, *ends, strict=True)}
 
 
 def report(
     names: Sequence[str],
     best: Solutions,
     points: Points,
-    draws: FloatArray,
+    ends: FloatArray,
     resampled: str,
     allowed_at: Sequence[str] = (),
 ) -> Report:
-    """What there is to say of a solution."""
+    """What there is to say of a solution; ``ends`` (2, P) are the intervals' ends."""
     at_bound = tuple(name for name, held in zip(names, best.at_bound[0], strict=True) if held)
     notes = [
         f"{name} lies at the edge of what is allowed ({best.parameters[0, list(names).index(name)]:.4g}): the data "
@@ -337,10 +380,6 @@ def report(
             f"the data do not tell the parameters apart (condition number {condition:.1e}): predictions inside the "
             "data hold, single parameters and extrapolations do not; add runs of other sizes, lengths or schedules"
         )
-    intervals = {}
-    if len(draws):
-        ends = np.quantile(draws, [0.05, 0.95], axis=0)
-        intervals = {name: (float(low), float(high)) for name, low, high in zip(names, *ends, strict=True)}
     return Report(
         objective=float(best.objective[0]),
         gradient_norm=float(best.gradient_norm[0]),
@@ -349,7 +388,7 @@ def report(
         runs=len(points.runs),
         points=points.x.size,
         dropped=points.dropped,
-        intervals=intervals,
+        intervals=_intervals(names, ends),
         resampled=resampled,
         warnings=tuple(notes),
     )
@@ -373,18 +412,12 @@ def _bootstrap(
     r, jac = residuals(best.parameters, np.zeros(1, dtype=np.intp))
     r, jac = r[0], np.where(best.at_bound, 0.0, jac[0])
     if len(points.runs) >= FEW_RUNS:
-        unit, words = points.run, "runs"
+        unit, words = points.run, "resampling runs"
     else:
         unit, length = blocks(r, points.run)
-        words = f"blocks of {length} autocorrelated residuals"
+        words = f"resampling blocks of {length} autocorrelated residuals"
     w = np.ones_like(r) if weights is None else weights[0]
-    # The slope of Huber's influence, averaged over a window that shrinks with the points: by itself it is 0 or 1, and
-    # where most residuals are far beyond the bend hardly any point would carry it.
-    h = max(float(np.median(np.abs(r))) * 1.5 * r.size**-0.2, 1e-300)
-    influence, bend = (
-        np.clip(r, -HUBER, HUBER),
-        (np.clip(r + h, -HUBER, HUBER) - np.clip(r - h, -HUBER, HUBER)) / (2 * h),
-    )
+    influence, bend = _influence(r)
     order = np.argsort(unit, kind="stable")
     first = np.flatnonzero(np.diff(unit[order], prepend=-1))
     gradient = np.add.reduceat((w * influence)[order, None] * jac[order], first)
@@ -395,6 +428,60 @@ def _bootstrap(
     diagonal[...] = np.where(diagonal > 0, diagonal * (1.0 + 1e-10), 1.0)
     step = np.linalg.solve(curvature, -np.tensordot(share, gradient, axes=1)[:, :, None])[:, :, 0]
     return np.clip(best.parameters + step, lower, upper), words
+
+
+def _influence(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The derivative of Huber's loss and its slope, the latter averaged over a window that shrinks with the points.
+
+    By itself the slope is 0 or 1, and where most residuals are far beyond the bend hardly any point would carry it.
+    """
+    h = max(float(np.median(np.abs(r))) * 1.5 * r.size**-0.2, 1e-300)
+    bend = (np.clip(r + h, -HUBER, HUBER) - np.clip(r - h, -HUBER, HUBER)) / (2.0 * h)
+    return np.clip(r, -HUBER, HUBER), bend
+
+
+def _profiles(
+    residuals: Residuals,
+    points: Points,
+    best: Solutions,
+    lower: FloatArray,
+    upper: FloatArray,
+    weights: FloatArray | None,
+    width: FloatArray,
+) -> FloatArray:
+    """(2, P) ends of 90 % profile intervals: where the objective, the other parameters refitted, has risen by enough.
+
+    Twice the rise times ``n E[psi'] / E[psi^2]`` is chi-squared with one degree of freedom (psi the derivative of
+    Huber's loss), n the number of residuals over their integrated autocorrelation. All ends are sought side by side:
+    doubling steps outwards, then bisection. An end that is not found before a bound is the bound.
+    """
+    r = residuals(best.parameters, np.zeros(1, dtype=np.intp))[0][0]
+    influence, bend = _influence(r)
+    independent = r.size / max(1.0, blocks(r, points.run)[1] / 2.0)
+    scale = 2.0 * independent * float(bend.mean()) / max(float((influence**2).mean()), 1e-300)
+    count = best.parameters.shape[1]
+    which, sign = np.tile(np.arange(count), 2), np.repeat([-1.0, 1.0], count)
+    rows = np.arange(2 * count)
+    middle = best.parameters[0, which]
+    edge = np.where(sign < 0, np.broadcast_to(lower, count)[which], np.broadcast_to(upper, count)[which])
+    inside, outside = middle.copy(), np.full(2 * count, np.nan)
+    step = np.maximum(np.broadcast_to(width, count)[which] / 2.0, 1e-6 * np.maximum(np.abs(middle), 1e-3))
+    begin = np.repeat(best.parameters, 2 * count, axis=0)
+    for _ in range(40):
+        found = np.isfinite(outside)
+        ahead = sign * np.minimum(sign * (inside + sign * step), sign * edge)
+        at = np.where(found, 0.5 * (inside + outside), ahead)
+        low, high = (np.broadcast_to(v, begin.shape).copy() for v in (lower, upper))
+        begin[rows, which] = low[rows, which] = high[rows, which] = at
+        got = minimise(residuals, begin, low, high, huber=HUBER, weights=weights, iterations=60)
+        beyond = scale * (got.objective - best.objective[0]) > CHI_SQUARED
+        begin = np.where(beyond[:, None], begin, got.parameters)
+        outside = np.where(beyond | (~found & (at == edge)), at, outside)
+        inside = np.where(beyond, inside, at)
+        step = np.where(found, step, 2.0 * step)
+        if np.all(np.isfinite(outside) & (np.abs(outside - inside) < 1e-3 * np.abs(outside - middle) + 1e-15)):
+            break
+    return np.where(np.isfinite(outside), 0.5 * (inside + outside), edge).reshape(2, count)
 
 
 def blocks(residual: FloatArray, run: IntArray) -> tuple[IntArray, int]:

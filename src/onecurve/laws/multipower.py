@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray, project
-from onecurve.laws.law import Law, refuse_several_sizes, solve, usable
+from onecurve.laws.law import Intervals, Law, refuse_several_sizes, solve, usable
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
 
@@ -190,7 +190,7 @@ class MultiPower(Law):
     over: ClassVar[str] = "schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to runs of one size from the end of their warmup on, every point counting the same, as published."""
         refuse_several_sizes(runs, cls.name)
         points = usable(runs, loss, lambda run: path_of(run).warm)
@@ -220,14 +220,14 @@ class MultiPower(Law):
         starts = _starts(terms, log_s, points.loss)
         lower = np.array([0.0, 0.0, 0.0, 0.0, -30.0, 0.0, 0.0])
         upper = np.array([points.loss.min(), np.inf, 5.0, np.inf, 30.0, 20.0, 5.0])
-        got = solve(NAMES, model, points, starts, lower, upper)
-        floor, a, alpha, b, log_c, beta, gamma = map(float, got.values)
-        intervals = dict(got.report.intervals)
-        intervals["rate"] = tuple(np.exp(v) / scale for v in intervals["rate"])
-        low, high = intervals["amplitude"]
-        intervals["amplitude"] = (low * scale**alpha, high * scale**alpha)
-        got.report.intervals.update(intervals)
-        return cls(got.report, floor, a * scale**alpha, alpha, b, float(np.exp(log_c)) / scale, beta, gamma)
+        got = solve(NAMES, model, points, starts, lower, upper, intervals=intervals)
+
+        def raw(p: FloatArray) -> FloatArray:
+            floor, a, alpha, b, log_c, beta, gamma = np.moveaxis(p, -1, 0)
+            return np.stack([floor, a * scale**alpha, alpha, b, np.exp(log_c) / scale, beta, gamma], axis=-1)
+
+        got = got.mapped(raw)
+        return cls(got.report, *map(float, got.values))
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss at each x."""

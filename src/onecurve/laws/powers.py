@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Law, Points, solve
+from onecurve.laws.law import Intervals, Law, Points, solve
 from onecurve.run import Run, human
 
 SAMPLES = 60
@@ -40,7 +40,14 @@ class SumOfPowers(Law):
     reach: ClassVar[str] = "other sizes and horizons at a constant rate; no schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None, window: tuple[float, float | None] = (0.1, 1.0)) -> Self:
+    def fit(
+        cls,
+        runs: Sequence[Run],
+        loss: str | None = None,
+        *,
+        window: tuple[float, float | None] = (0.1, 1.0),
+        intervals: Intervals = "bootstrap",
+    ) -> Self:
         """Fit to constant-rate runs between two fractions of their horizon (None: to the last point).
 
         Seeds of a size are averaged, and each size counts with 60 points, log-spaced over its window (log-log
@@ -64,18 +71,14 @@ class SumOfPowers(Law):
         starts = np.column_stack([linear[:, 0], alpha, linear[:, 1], beta, linear[:, 2]])
         starts[:, [0, 2]] = np.maximum(starts[:, [0, 2]], 1e-3 * points.loss.mean())
         upper = np.array([np.inf, 10.0, np.inf, 10.0, points.loss.min()])
-        got = solve(NAMES, model, points, starts, np.zeros(5), upper)
-        values = got.values.copy()
-        values[0] *= n0 ** values[1]
-        values[2] *= t0 ** values[3]
-        report = got.report
-        draws = got.draws.copy()
-        draws[:, 0] *= n0 ** draws[:, 1]
-        draws[:, 2] *= t0 ** draws[:, 3]
-        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-        for k, name in enumerate(NAMES):
-            report.intervals[name] = (float(low[k]), float(high[k]))
-        return cls(report, *map(float, values))
+        got = solve(NAMES, model, points, starts, np.zeros(5), upper, intervals=intervals)
+
+        def raw(p: FloatArray) -> FloatArray:
+            scale = [n0 ** p[..., 1], np.ones_like(p[..., 1]), t0 ** p[..., 3]]
+            return p * np.stack([scale[0], scale[1], scale[2], scale[1], scale[1]], axis=-1)
+
+        got = got.mapped(raw)
+        return cls(got.report, *map(float, got.values))
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss at each x. Raises OnecurveError for a run whose rate decays: the law knows constant rates only."""

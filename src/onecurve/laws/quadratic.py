@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Array, Law, Points, Report, solve, usable
+from onecurve.laws.law import Array, Intervals, Law, Points, Report, bootstrap_only, solve, usable
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run, human
 
@@ -78,7 +78,7 @@ class NoisyQuadratic(Law):
     over: ClassVar[str] = "schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Tables from the constant-rate runs, constants from the decayed ones (published ones where there are none).
 
         Raises OnecurveError where no run has a constant rate, one logs no gradient noise, or all rates are constant
@@ -111,7 +111,7 @@ class NoisyQuadratic(Law):
         names = ("c", "lag_share", "path_power")
         got = solve(
             names, model, points, starts, [0.0, 0.0, 0.0], [5.0, 1.0, 5.0], weights=points.equal_runs(),
-            allowed_at=("lag_share", "path_power"),
+            allowed_at=("lag_share", "path_power"), intervals=intervals,
         )  # fmt: skip
         c, a, b = map(float, got.values)
         return cls(got.report, c, a, b, references)
@@ -142,10 +142,18 @@ class OwnNoise(Law):
     over: ClassVar[str] = "schedule"
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None, c: float | None = None) -> Self:
+    def fit(
+        cls,
+        runs: Sequence[Run],
+        loss: str | None = None,
+        *,
+        c: float | None = None,
+        intervals: Intervals = "bootstrap",
+    ) -> Self:
         """Tables from the longest constant-rate run of each size, linear between its points as published; c by least
         squares over the points at which the rate has decayed, unless it is given.
         """
+        bootstrap_only(cls.name, intervals)
         constant, decayed = split(runs)
         references = tuple(
             _longest(max(group, key=lambda r: r.curve(loss).x[-1]), loss) for group in by_size(constant).values()
@@ -322,11 +330,14 @@ def decayed_at(run: Run, x: FloatArray) -> np.ndarray:
 
 def rate(run: Run, x: FloatArray) -> FloatArray:
     """The rate over its peak, as logged where it was, else from the path."""
-    if "learning_rate" in run.signals:
-        logged = run.signals["learning_rate"]
-        return np.interp(x, logged.x, logged.value / logged.value.max())
-    path = path_of(run)
-    return path.at(x, path.s)
+    if "learning_rate" not in run.signals:
+        path = path_of(run)
+        return path.at(x, path.s)
+    logged = run.signals["learning_rate"]
+    peak = float(logged.value.max())
+    # The first logged rate may already be a little below the peak.
+    told = run.config.learning_rate or peak
+    return np.interp(x, logged.x, logged.value) / (told if abs(told / peak - 1.0) < 0.01 else peak)
 
 
 def flow_time(run: Run, x: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Law, Points, normalised, solve
+from onecurve.laws.law import Intervals, Law, Points, normalised, solve
 from onecurve.laws.powers import refuse_decay
 from onecurve.run import Run
 
@@ -39,7 +39,7 @@ class TokensPerParameter(Law):
     normalised: ClassVar[bool] = True
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None) -> Self:
+    def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to normalised curves from a tenth of the run on."""
         for run in runs:
             refuse_decay(run, cls.name)
@@ -62,10 +62,10 @@ class TokensPerParameter(Law):
             return value, np.stack([by_a, a * (at - value * end) / (1.0 + end)], axis=-1)
 
         starts = np.array([[a, np.log(v)] for a in (0.1, 0.3, 0.6) for v in (0.1, 1.0, 10.0, 100.0, 1e3)])
-        got = solve(("exponent", "optimum"), model, points, starts, [0.0, -50.0], [5.0, 50.0])
-        low, high = got.report.intervals["optimum"]
-        got.report.intervals["optimum"] = (float(np.exp(low)), float(np.exp(high)))
-        return cls(got.report, float(got.values[0]), float(np.exp(got.values[1])))
+        got = solve(
+            ("exponent", "optimum"), model, points, starts, [0.0, -50.0], [5.0, 50.0], intervals=intervals
+        ).mapped(lambda p: np.stack([p[..., 0], np.exp(p[..., 1])], axis=-1))
+        return cls(got.report, *map(float, got.values))
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss over the final loss at each x."""

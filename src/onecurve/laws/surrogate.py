@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.laws.averaging import timescale
-from onecurve.laws.law import NO_RUNS, Law, Report, normalised
+from onecurve.laws.law import NO_RUNS, Intervals, Law, Report, bootstrap_only, normalised
 from onecurve.laws.path import path_of
 from onecurve.run import Run
 
@@ -52,13 +52,21 @@ class Surrogate(Law):
     normalised: ClassVar[bool] = True
 
     @classmethod
-    def fit(cls, runs: Sequence[Run], loss: str | None = None, power: float | None = POWER) -> Self:
+    def fit(
+        cls,
+        runs: Sequence[Run],
+        loss: str | None = None,
+        *,
+        power: float | None = POWER,
+        intervals: Intervals = "bootstrap",
+    ) -> Self:
         """Alternating grid search of (b_scale, b_exponent) and (q_scale, q_exponent), as published.
 
         The objective is the unweighted mean over curves of the mean absolute error at fractions .2 to 1. Each grid
         shrinks around its best point until nothing moves. ``power`` None searches m as well, one for all curves:
         .05 is that of language models, and losses with a small range want another.
         """
+        bootstrap_only(cls.name, intervals)
         if not runs:
             raise OnecurveError(NO_RUNS)
         tau = np.log([timescale(run) for run in runs])
