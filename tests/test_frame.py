@@ -264,3 +264,24 @@ def test_what_laws_need_is_kept_beside_the_losses():
     # A rate that stays the same along every run is a setting.
     (lone,) = runs_from_frame(points.filter(pl.col("run_id") == "b")).runs
     assert lone.config.learning_rate == 1.0 and set(lone.signals) == {"gradient_noise"}
+
+
+@pytest.mark.parametrize(
+    ("axis", "horizon", "share"),
+    [("tokens", 2000.0, 0.05), ("tokens", None, 0.1), ("step", 20.0, 0.5), ("flops", 2000.0, 0.0)],
+)
+def test_a_warmup_in_steps_becomes_a_share_where_steps_can_be_counted(axis, horizon, share):
+    end = 20.0 if axis == "step" else 1000.0
+    points = pl.DataFrame({"run": "a", axis: [end / 2, end], "loss": [2.0, 1.0]})
+    runs = pl.DataFrame(
+        {
+            "run": "a",
+            "n_params": 1e6,
+            "schedule": "linear",
+            "warmup_steps": 10,
+            "batch_tokens": 10.0,
+            "horizon": horizon,
+        }
+    )
+    (run,) = runs_from_frame(points, runs, Columns(x=axis)).runs
+    assert run.config.schedule.warmup == pytest.approx(share)

@@ -62,6 +62,7 @@ _USUAL: dict[str, tuple[str, ...]] = {
     "width": ("width", "d_model", "hidden_size", "n_embd"),
     "schedule": ("schedule", "lr_schedule", "lr_scheduler_type"),
     "warmup": ("warmup", "warmup_frac", "warmup_fraction"),
+    "warmup_steps": ("warmup_steps", "num_warmup_steps"),
     "decay_frac": ("decay_frac", "decay_fraction"),
     "final": ("final", "final_lr_frac", "min_lr_frac"),
 }
@@ -160,7 +161,9 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
             raise OnecurveError(
                 f"{where}: column {next(iter(losses))!r} is empty; drop the run or choose another --loss"
             )
-        out.append((int(rows[0]), Run(_config(name, table.get(name, {}), label), curves, x, logged, source)))
+        out.append(
+            (int(rows[0]), Run(_config(name, table.get(name, {}), label, x, float(xs[-1])), curves, x, logged, source))
+        )
     dropped = {"rows that repeat the x of the row before": repeats} if repeats else {}
     idle = len(listed - set(names))
     unused = [f"{idle} of {len(listed)} runs in the run table have no curve in {label}"] if idle else []
@@ -380,8 +383,8 @@ def _add_run_table(
     return set(listed)
 
 
-def _config(name: str, record: dict[str, Any], label: str) -> RunConfig:
-    """The configuration of one run from the cells of its row."""
+def _config(name: str, record: dict[str, Any], label: str, x: str, last: float) -> RunConfig:
+    """The configuration of one run from the cells of its row; its x axis and last x tell what share a warmup has."""
     where = f"{label}: run {_short(name)}"
 
     def number(what: str) -> float | None:
@@ -406,6 +409,10 @@ def _config(name: str, record: dict[str, Any], label: str) -> RunConfig:
         text = str(shape).strip().lower()
         try:
             options = {k: number(k) for k in ("warmup", "decay_frac", "final")}
+            steps = number("warmup_steps")
+            a_step = 1.0 if x in _STEPS else number("batch_tokens") if x in _AXES["tokens"] else None
+            if options["warmup"] is None and steps is not None and a_step is not None:
+                options["warmup"] = min(steps * a_step / (number("horizon") or last), 0.999)
             schedule = Schedule(
                 shape=_SCHEDULE_NAMES.get(text, text),  # pyright: ignore[reportArgumentType]
                 **{k: v for k, v in options.items() if v is not None},

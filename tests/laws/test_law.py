@@ -294,7 +294,7 @@ def test_points_that_are_left_out_are_counted():
     points = usable([run], None, lambda run: 2.5)
     assert points.x.tolist() == [4.0, 6.0, 9.0, 10.0]
     assert points.dropped == {"points in the warmup": 2, "losses that are not finite and above 0": 4}
-    assert points.equal_runs().tolist() == [1.0] * 4
+    assert points.by_stretch().mean() == pytest.approx(1.0)
     with pytest.raises(OnecurveError, match="none of its 10 points"):
         usable([run], None, lambda run: 11.0)
 
@@ -325,3 +325,12 @@ def test_the_band_is_an_interval_around_the_prediction():
 def test_a_noisy_quadratic_without_decayed_runs_says_whose_constants_it_uses():
     law = NoisyQuadratic.fit([noisy(1e6, Schedule(shape="constant"))])
     assert any("not fitted here" in w for w in law.report.warnings)
+
+
+def test_a_log_that_is_denser_at_the_start_does_not_count_more_there():
+    x = np.concatenate([np.linspace(0.1, 0.5, 41), np.linspace(0.6, 1.0, 5), [0.5, 1.0]])
+    points = Points((planned(1e6, 1.0),) * 2, x, np.ones(48), np.repeat([0, 1], [46, 2]), {})
+    w = points.by_stretch()
+    assert w.mean() == pytest.approx(1.0)
+    assert w[:46].sum() == pytest.approx(w[46:].sum())
+    assert w[:46][x[:46] < 0.5].sum() / w[:46].sum() == pytest.approx(0.43, abs=0.03)

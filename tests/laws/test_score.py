@@ -114,6 +114,6 @@ def test_a_law_is_calibrated_on_its_own_runs():
 
 def test_groups_have_names_that_people_use():
     run = schedules("cosine")[0]
-    assert group_of(run, "schedule") == "cosine, warmup 0.05, to 0.1"
+    assert group_of(run, "schedule") == "cosine, to 0.1"
     assert group_of(run, "size") == "100M"
     assert group_of(run, "run") == "planned"

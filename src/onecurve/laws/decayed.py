@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from onecurve.laws.path import path_of
 from onecurve.run import Run
 
 NAMES = ("floor", "amplitude", "exponent", "noise", "noise_exponent", "lag_share", "path_power")
-MEMORIES = ((1.0, 30.0), (4.0, 100.0), (1.0, 100.0))
+MEMORIES = tuple(product((1.0, 2.0, 4.0), (30.0, 60.0, 100.0)))
 """Weights of the two means (S_k, s_lag) that are tried; the fit's own objective chooses."""
 TRANSIENT = 2.0
 """Warmups at the start of a run in which the loss is not yet a power of S: points before are left out."""
@@ -61,7 +62,7 @@ class DecayedPower(Law):
         after: float = TRANSIENT,
         intervals: Intervals = "bootstrap",
     ) -> Self:
-        """Fit to runs of one size from ``after`` times their warmup on; each run counts the same."""
+        """Fit to runs of one size from ``after`` warmups on; every run and every stretch of it counts the same."""
         refuse_several_sizes(runs, cls.name)
         refuse_one_schedule(runs, cls.name)
         points = usable(runs, loss, lambda run: after * path_of(run).warm)
@@ -95,7 +96,7 @@ class DecayedPower(Law):
             upper = np.array([points.loss.min(), np.inf, 5.0, np.inf, 5.0, 1.0, 5.0])
             starts = _starts(model, points.loss)
             got = solve(
-                NAMES, model, points, starts, lower, upper, weights=points.equal_runs(),
+                NAMES, model, points, starts, lower, upper, weights=points.by_stretch(),
                 allowed_at=("noise_exponent", "lag_share", "path_power"), intervals=intervals,
             )  # fmt: skip
             if best is None or got.report.objective < best[0].report.objective:

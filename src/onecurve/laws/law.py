@@ -220,10 +220,17 @@ class Points:
         """``values(run, x of its points)`` for all points."""
         return np.concatenate([values(r, self.x[self.run == k]) for k, r in enumerate(self.runs)])
 
-    def equal_runs(self) -> FloatArray:
-        """(n,) weights with which every run counts the same; their mean is 1."""
-        counts = np.bincount(self.run, minlength=len(self.runs))
-        return self.x.size / (len(self.runs) * counts[self.run])
+    def by_stretch(self) -> FloatArray:
+        """(n,) weights, mean 1, with which every run counts the same, and within it every stretch of x.
+
+        Logs are often denser at the start; a point stands for the stretch up to halfway to its neighbours.
+        """
+        out = np.empty(self.x.size)
+        for k in range(len(self.runs)):
+            at = self.run == k
+            width = np.gradient(self.x[at]) if at.sum() > 1 else np.ones(1)
+            out[at] = width / width.sum()
+        return out * (self.x.size / len(self.runs))
 
 
 def usable(runs: Sequence[Run], loss: str | None, after: Callable[[Run], float]) -> Points:

@@ -110,7 +110,7 @@ class NoisyQuadratic(Law):
         starts = np.array([[c, a, b] for c in (0.15, 0.3) for a in (0.1, 0.4) for b in (0.0, 0.5)])
         names = ("c", "lag_share", "path_power")
         got = solve(
-            names, model, points, starts, [0.0, 0.0, 0.0], [5.0, 1.0, 5.0], weights=points.equal_runs(),
+            names, model, points, starts, [0.0, 0.0, 0.0], [5.0, 1.0, 5.0], weights=points.by_stretch(),
             allowed_at=("lag_share", "path_power"), intervals=intervals,
         )  # fmt: skip
         c, a, b = map(float, got.values)

@@ -89,7 +89,10 @@ def group_of(run: Run, by: Group) -> str:
         return human(run.config.n_params)
     if by == "run":
         return run.config.name
-    return str(run.config.settings.get("schedule", run.config.schedule or run.config.name))
+    schedule = run.config.schedule
+    if schedule is None:
+        return str(run.config.settings.get("schedule", run.config.name))
+    return str(schedule.model_copy(update={"warmup": 0.0}))  # the same steps of warmup are other shares
 
 
 def natural(law: type[Law]) -> Group:
