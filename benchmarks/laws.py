@@ -3,7 +3,7 @@
 ONECURVE_REFERENCE_DATA=... python benchmarks/laws.py             # prints them
 ONECURVE_REFERENCE_DATA=... python benchmarks/laws.py --write     # puts them into docs/laws.md
 
-About three minutes on one core.
+About three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from scipy.stats import beta
 
 from onecurve import Ladder, OnecurveError, Run, collapse, read
+from onecurve.controls import controls
 from onecurve.laws.annealing import Annealing
 from onecurve.laws.averaging import MovingAverage
 from onecurve.laws.decayed import DecayedPower
@@ -229,7 +230,8 @@ def ladders() -> str:
         whole_runs = sum(r.whole for r in judged.rows)
         rows.append(
             [f"{task}, schedules (noisy-quadratic)", "each schedule", f"{judged.mean('mean_relative'):.3%}",
-             f"{judged.mean('inside'):.1%}", binomial(whole_runs, len(judged.rows)), f"±{judged.mean('half_width'):.2%}", ""]
+             f"{judged.mean('inside'):.1%}", binomial(whole_runs, len(judged.rows)),
+             f"±{judged.mean('half_width'):.2%}", ""]
         )  # fmt: skip
     header = ["runs", "left out in turn", "mean error", "points in the band", "whole curves", "width", "constant width"]
     return table(header, rows)
@@ -281,11 +283,10 @@ def timescales() -> str:
     mean = normalised(train, "test_loss", x).mean(axis=0)
     for run in test:
         curve = normalised([run], "test_loss", x)[0]
-        rows.append(
-            [human(run.config.n_params), f"{run.config.weight_decay:.3g}",
-             f"{np.abs(law.predict(run, x * run.end) / curve - 1).mean():.2%}", f"{np.abs(mean / curve - 1).mean():.2%}"]
-        )  # fmt: skip
-    return table(["largest size, N", "weight decay", "moving-average", "mean of the smaller sizes' curves"], rows)
+        off = [float(np.abs(v / curve - 1).mean()) for v in (law.predict(run, x * run.end), mean)]
+        tau = controls(run.config).timescale
+        rows.append([human(run.config.n_params), f"{tau:.3f}", *(f"{v:.2%}" for v in off)])
+    return table(["largest size, N", "timescale", "moving-average", "mean of the smaller sizes' curves"], rows)
 
 
 def studies() -> str:
@@ -294,17 +295,17 @@ def studies() -> str:
     law = fit_horizon(constant, start=1e14)
     found = fit_exponent(constant)
     lines = [
-        f"- horizon: exponent {law.exponent:.4f} by the published recipe, {law.robust_exponent:.4f} from one point a size; "
-        f"interval {law.exponent_interval[0]:.3f} to {law.exponent_interval[1]:.3f}",
-        f"- data exponent by collapse: {found.exponent:.3f}, {found.interval[0]:.3f} to {found.interval[1]:.3f} with a size "
-        f"left out; the bowl is within a tenth of its least from {found.bottom[0]:.3f} to {found.bottom[1]:.3f}",
+        f"- horizon: exponent {law.exponent:.4f} by the published recipe, {law.robust_exponent:.4f} from one point a "
+        f"size; interval {law.exponent_interval[0]:.3f} to {law.exponent_interval[1]:.3f}",
+        f"- data exponent by collapse: {found.exponent:.3f}, {found.interval[0]:.3f} to {found.interval[1]:.3f} with a "
+        f"size left out; the bowl is within a tenth of its least from {found.bottom[0]:.3f} to {found.bottom[1]:.3f}",
     ]
     for task in ("c5m", "mlp"):
         c = collapse(Ladder(qiu(task)), floor=FLOORS[task], grid=np.append(np.arange(100, 1000, 5) / 1000, 1.0))
         d = fade(c).fades[0]
         lines.append(
-            f"- spread near the end ({task}): slope {d.slope:.3f} against log (1 - x); eq. 24 predicts {d.flow_slope:.2f}, "
-            f"with the training fraction in place of flow time {d.fraction_slope:.2f}"
+            f"- spread near the end ({task}): slope {d.slope:.3f} against log (1 - x); eq. 24 predicts "
+            f"{d.flow_slope:.2f}, with the training fraction in place of flow time {d.fraction_slope:.2f}"
         )
     return "\n".join(lines) + "\n"
 

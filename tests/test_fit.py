@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
-from onecurve.fit import Solutions, minimise
+from onecurve.fit import Solutions, minimise, project, search
 
 X = np.linspace(0.0, 2.0, 12)
 
@@ -105,3 +105,52 @@ def test_parameters_that_the_data_tie_together_are_solved_all_the_same():
 
     got = minimise(tied, np.array([[0.3, 5.0]]), np.full(2, -10.0), np.full(2, 10.0), iterations=500)
     assert got.parameters.sum() == pytest.approx(1.025, rel=1e-9)
+
+
+def test_search_finds_the_best_of_many_starts():
+    decay.data = problem(3)[1][None]
+    starts = np.array([[a, b, c] for a in (0.1, 9.0) for b in (0.0, 9.0) for c in (-4.0, 4.0)])
+
+    def one(p, rows):
+        return decay(p, np.zeros(p.shape[0], dtype=int))
+
+    got = search(one, starts, LOWER, UPPER)
+    assert got.parameters.shape == (1, 3)
+    assert got.objective[0] <= minimise(one, starts, LOWER, UPPER).objective.min() * (1 + 1e-9)
+
+
+def test_linear_parameters_are_found_in_closed_form():
+    basis = np.stack([np.stack([np.exp(-b * X), np.ones_like(X)], axis=-1) for b in (0.5, 1.0)])
+    got = project(basis, 2.0 * np.exp(-X) + 3.0, np.zeros(2))
+    np.testing.assert_allclose(got[1], [2.0, 3.0], rtol=1e-6)
+    bounded = project(basis, 2.0 * np.exp(-X) + 3.0, np.array([0.0, 5.0]))
+    assert np.all(bounded[:, 1] == 5.0)
+
+
+def test_weights_count_points_as_often_as_they_say():
+    data = problem(4, outliers=True)[1]
+    decay.data = data[None]
+    twice = np.ones((1, 12))
+    twice[0, [2, 7]] = 2.0
+    weighted = minimise(decay, np.ones((1, 3)), LOWER, UPPER, weights=twice, huber=0.05)
+    order = [*range(12), 2, 7]
+
+    def repeated(p, rows):
+        r, jac = decay(p, rows)
+        return r[:, order], jac[:, order]
+
+    plain = minimise(repeated, np.ones((1, 3)), LOWER, UPPER, huber=0.05)
+    np.testing.assert_allclose(weighted.parameters, plain.parameters, rtol=1e-6)
+    assert weighted.objective[0] * 12 == pytest.approx(plain.objective[0] * 14, rel=1e-9)
+
+
+def test_the_condition_number_tells_what_the_data_tie_together():
+    decay.data = problem(5)[1][None]
+    well = minimise(decay, np.ones((1, 3)), LOWER, UPPER)
+    assert 1.0 < well.condition[0] < 1e3
+
+    def tied(p, rows):
+        sums = p[:, :1] + p[:, 1:] * (1.0 + 1e-9)
+        return np.repeat(sums, 4, axis=1) - 1.0, np.ones((p.shape[0], 4, 2))
+
+    assert minimise(tied, np.ones((1, 2)), np.full(2, -9.0), np.full(2, 9.0)).condition[0] > 1e7

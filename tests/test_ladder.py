@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onecurve.errors import OnecurveError
-from onecurve.ladder import Ladder, families
+from onecurve.ladder import Ladder, families, select
 from onecurve.run import Curve, Run, RunConfig
 from onecurve.schedule import Schedule
 
@@ -319,3 +319,45 @@ def test_a_trunk_and_its_branches_are_different_families():
 def test_two_branches_of_one_run_are_never_seeds_of_each_other():
     with pytest.raises(OnecurveError, match="x, y branched off the same run 'a'"):
         Ladder([branch("x", 1.0, "a", 1.1), branch("y", 1.0, "a", 1.0)])
+
+
+LOT = [
+    run("small-0", 1e6, seed=0, schedule=Schedule(shape="linear"), settings={"log": "a"}),
+    run("small-1", 1e6, seed=1, schedule=Schedule(shape="cosine", warmup=0.1)),
+    run("large-0", 4.2e7, seed=0, settings={"log": "b"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("condition", "names"),
+    [
+        ("n_params=1e6", ["small-0", "small-1"]),
+        ("n_params=1000000", ["small-0", "small-1"]),
+        ("n_params=4.19e7", ["large-0"]),
+        ("n_params!=1e6", ["large-0"]),
+        ("seed=0", ["small-0", "large-0"]),
+        ("name=small-*", ["small-0", "small-1"]),
+        ("name=small-1,large-0", ["small-1", "large-0"]),
+        ("schedule=linear", ["small-0"]),
+        ("schedule=cosine*", ["small-1"]),
+        ("log=a", ["small-0"]),
+        ("log!=a", ["small-1", "large-0"]),
+    ],
+)
+def test_runs_are_chosen_by_what_was_recorded(condition, names):
+    assert [r.config.name for r in select(LOT, condition)] == names
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("seed", "is no condition; write SETTING=VALUE"),
+        ("=1", "is no condition"),
+        ("seed=", "is no condition"),
+        ("seeed=1", r"no run records 'seeed' \(did you mean 'seed'\?\); recorded are log, n_params, name"),
+        ("seed=7", "no run meets 'seed=7'; the values of 'seed' are 0, 1"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_explained(condition, words):
+    with pytest.raises(OnecurveError, match=words):
+        select(LOT, condition)

@@ -82,3 +82,23 @@ def test_a_run_shows_itself():
 
 def test_counts_are_short():
     assert [human(v) for v in (0.5, 999, 1000, 12_345, 7e9, 3e13)] == ["0.5", "999", "1K", "12.3K", "7B", "30T"]
+
+
+def test_the_end_of_a_run_is_its_horizon_or_its_last_point():
+    planned = Run(RunConfig(name="a", n_params=1.0, horizon=9.0), {})
+    assert planned.end == 9.0
+    run = Run.of("a", n_params=1.0, x=[1, 5], loss=[2, 1])
+    assert run.end == 5.0
+    with pytest.raises(OnecurveError, match="neither a horizon nor a point"):
+        _ = Run(RunConfig(name="a", n_params=1.0), {}).end
+
+
+def test_the_held_out_curve_is_the_one_that_is_meant():
+    run = Run.of("a", n_params=1.0, x=[1, 2], loss=[2, 1])
+    both = Run(run.config, run.curves | {"val": Curve(np.array([1.0]), np.array([3.0]), "held-out")})
+    assert both.curve().kind == "held-out"
+    assert both.curve("loss").kind == "training"
+    with pytest.raises(OnecurveError, match="no curve 'x'; it has 'loss', 'val'"):
+        both.curve("x")
+    with pytest.raises(OnecurveError, match="it has none"):
+        Run(run.config, {}).curve()

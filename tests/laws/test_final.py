@@ -6,6 +6,7 @@ import pytest
 from onecurve import OnecurveError, Run, Schedule
 from onecurve.laws.final import FinalLoss, training_compute
 from onecurve.laws.law import planned
+from onecurve.laws.score import calibrated
 from onecurve.run import Curve
 
 from .conftest import SIZES, ladder, named
@@ -60,3 +61,19 @@ def test_a_loss_below_zero_has_no_power_law():
     ]
     with pytest.raises(OnecurveError, match="no logarithm"):
         FinalLoss.fit(made)
+
+
+def test_far_beyond_the_ladder_the_band_knows_that_the_floor_is_not_known():
+    runs = [r for r in ladder(noise=2e-3) if r.config.n_params < 9e6]
+    law, _ = calibrated(FinalLoss.fit(runs), runs)
+
+    def width(n):
+        run = planned(n, 20 * n, Schedule(shape="linear"))
+        low, high = law.interval(run, [run.end])
+        return float(np.log(high / low)[0]), law.stretch(run)
+
+    (near, near_stretch), (far, far_stretch) = width(16e6), width(16e9)
+    assert near == pytest.approx(2 * near_stretch * law.band.half_width[-1])  # one step beyond, as was tried
+    assert far > 1.5 * near * far_stretch / near_stretch
+    low, high = law.interval(planned(16e9, 32e10), [32e10])
+    assert low[0] < 1.0 + 100.0 * (6.0 * 16e9 * 32e10) ** -0.15 < high[0]

@@ -30,7 +30,7 @@ def example(law) -> tuple[list[Run], Run]:
     """Runs that a law can be fitted to, and one it can be asked about."""
     match law.name:
         case "final":
-            return ladder(), planned(64e6, 20 * 64e6, Schedule(shape="linear"))
+            return ladder(), planned(32e6, 20 * 32e6, Schedule(shape="linear"))
         case "powers":
             true = SumOfPowers(NOTHING, 30.0, 0.3, 60.0, 0.35, 1.0)
             return of_law(true, [constant(n, 50 * n) for n in SIZES], 1e-3), constant(32e6, 32e8)

@@ -34,6 +34,8 @@ class FinalLoss(Law):
     """(K,) the normalised curve: the mean over sizes of the mean over seeds."""
     log_compute: Array
     """(S,) log compute of the sizes, for the width of the band beyond them."""
+    ends: Array
+    """(S,) mean final loss of the sizes."""
 
     name: ClassVar[str] = "final"
     about: ClassVar[str] = "the final loss against compute, and the shared curve that leads to it"
@@ -89,7 +91,7 @@ class FinalLoss(Law):
             resampled="resampling seeds, and leaving sizes out" if spread else "",
             warnings=tuple(warnings),
         )
-        return cls(report, floor, amplitude, exponent, fine.fraction, curve, np.log(compute))
+        return cls(report, floor, amplitude, exponent, fine.fraction, curve, np.log(compute), mean)
 
     def final(self, compute: ArrayLike) -> FloatArray:
         """Final loss at a training compute."""
@@ -105,6 +107,25 @@ class FinalLoss(Law):
         """The width of a regression line's prediction in log compute, relative to that at its centre."""
         z, at = self.log_compute, np.log(training_compute(run))
         return float(np.sqrt(1.0 + 1.0 / z.size + (at - z.mean()) ** 2 / max(((z - z.mean()) ** 2).sum(), 1e-12)))
+
+    def interval(self, run: Run, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Ends of the band, for a run far beyond the ladder moved outwards by what the floor's interval does there.
+
+        Floors that the ladder cannot tell apart agree within it and part ways beyond. The band was tried one step
+        beyond (the ratio of the two largest computes, when the largest size was left out); from there on the range of
+        final losses, the power law fitted again with each end of the floor's interval, is added to it.
+        """
+        low, high = super().interval(run, x)
+        z = np.sort(self.log_compute)
+        tried = 2.0 * z[-1] - z[-2]
+        at = np.log(training_compute(run))
+        apart = [0.0]
+        for floor in self.report.intervals.get("floor", ()) if at > tried else ():
+            reducible = np.log(self.ends - min(floor, 0.999 * float(self.ends.min())))
+            slope, offset = np.polyfit(self.log_compute, reducible, 1)
+            other = np.log(np.exp(offset + slope * np.array([at, tried])) + floor)
+            apart.append(float(np.diff(np.log(self.final(np.exp([at, tried]))) - other)[0]))
+        return low * np.exp(min(apart)), high * np.exp(max(apart))
 
     def formula(self) -> str:
         """The law with its numbers."""

@@ -16,39 +16,44 @@ from onecurve.run import Run, human
 COLOURS = ROLES["light"]
 POINTS = 300
 MOST = 12
-"""Runs drawn; more than these hide each other."""
+"""Predictions drawn; more than these hide each other."""
 
 
 def save_predictions(path: Path, law: Law, runs: Sequence[Run], loss: str | None = None) -> None:
     """Predicted curves with their bands; the losses of runs that were trained as points behind them."""
     check_suffix(path)
     figure_module = optional("matplotlib.figure")
-    shown = sorted(runs, key=lambda run: run.config.n_params)[:MOST]
+    # Runs that differ in their seed have one prediction.
+    alike: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.config.n_params):
+        c = run.config
+        schedule = "" if c.schedule is None else f", {c.schedule}"
+        alike.setdefault(f"N = {human(c.n_params)}, {human(run.end)} {run.x_name}{schedule}", []).append(run)
     with style():
         figure = figure_module.Figure(figsize=(5.2, 3.4), layout="constrained")
         ax = figure.subplots()
-        lowest = []
-        for colour, run in zip(size_colours(len(shown)), shown, strict=True):
+        ends: list[float] = []
+        shown = list(alike.items())[:MOST]
+        for colour, (label, group) in zip(size_colours(len(shown)), shown, strict=True):
+            run = group[0]
             x = np.linspace(0.02, 1.0, POINTS) * run.end
             value = law.predict(run, x)
             low, high = law.interval(run, x)
-            if run.curves:
-                curve = run.curve(loss).finite()
-                late = curve.x >= x[0]
-                scale = curve.loss[-1] if law.normalised else 1.0
-                ax.plot(
-                    curve.x[late] / run.end, curve.loss[late] / scale, color=colour, lw=0, marker=".", ms=2, alpha=0.5
-                )
-            ax.plot(
-                x / run.end, value, color=colour, lw=1.3, label=f"{run.config.name}, N = {human(run.config.n_params)}"
-            )
+            for each in group:
+                if each.curves:
+                    curve = each.curve(loss).finite()
+                    late = curve.x >= x[0]
+                    scale = curve.loss[-1] if law.normalised else 1.0
+                    at, losses = curve.x[late] / each.end, curve.loss[late] / scale
+                    ax.plot(at, losses, color=colour, lw=0, marker=".", ms=2, alpha=0.5)
+            ax.plot(x / run.end, value, color=colour, lw=1.3, label=label)
             if np.isfinite(low).any():
                 ax.fill_between(x / run.end, low, high, color=colour, alpha=0.18, lw=0)
-            if np.isfinite(value).any():
-                lowest.append((np.nanmin(value), np.nanpercentile(value, 97)))
-        if lowest:
-            bottom, top = min(v for v, _ in lowest), max(v for _, v in lowest)
-            ax.set_ylim(bottom - 0.12 * (top - bottom), top + 0.12 * (top - bottom))
+            late = x > 0.06 * run.end
+            ends += [float(v) for c in (value, low, high) for v in c[late & np.isfinite(c)]]
+        if ends:
+            margin = 0.05 * (max(ends) - min(ends))
+            ax.set_ylim(min(ends) - margin, max(ends) + margin)
         ax.set_xlim(0.0, 1.0)
         ax.set_xlabel("training fraction x")
         ax.set_ylabel("loss / final loss" if law.normalised else "loss")
