@@ -20,10 +20,11 @@ from onecurve.controls import controls
 from onecurve.laws.annealing import Annealing
 from onecurve.laws.averaging import MovingAverage
 from onecurve.laws.decayed import DecayedPower
+from onecurve.laws.estimate import normalised
 from onecurve.laws.exponent import fit_exponent
 from onecurve.laws.final import FinalLoss
 from onecurve.laws.horizon import fit_horizon
-from onecurve.laws.law import Law, normalised
+from onecurve.laws.law import Law
 from onecurve.laws.multipower import MultiPower
 from onecurve.laws.powers import SumOfPowers
 from onecurve.laws.quadratic import NoisyQuadratic, OwnNoise, decayed_at, split, transferred

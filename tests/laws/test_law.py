@@ -10,8 +10,9 @@ from onecurve.fit import minimise
 from onecurve.laws.annealing import Annealing
 from onecurve.laws.averaging import MovingAverage
 from onecurve.laws.decayed import DecayedPower
+from onecurve.laws.estimate import HUBER, Points, blocks, solve, usable
 from onecurve.laws.final import FinalLoss
-from onecurve.laws.law import HUBER, Points, blocks, planned, solve, usable
+from onecurve.laws.law import planned
 from onecurve.laws.multipower import MultiPower
 from onecurve.laws.powers import SumOfPowers
 from onecurve.laws.quadratic import NoisyQuadratic, OwnNoise

@@ -78,6 +78,13 @@ def test_tokens_per_parameter_give_their_constants_back():
     assert 0 < low < law.optimum < high
 
 
+def test_an_optimum_beyond_the_data_is_said_to_be():
+    true = TokensPerParameter(NOTHING, 0.35, 400.0)
+    law = TokensPerParameter.fit(of_law(true, [constant(1e6, v * 1e6) for v in (5.0, 20.0, 80.0)]))
+    assert law.optimum == pytest.approx(400.0, rel=1e-3)
+    assert any("lies outside those that were run (5 to 80)" in w for w in law.report.warnings)
+
+
 def test_tokens_per_parameter_need_two_and_a_constant_rate():
     true = TokensPerParameter(NOTHING, 0.35, 20.0)
     with pytest.raises(OnecurveError, match="at 2 tokens per parameter or more; got 1"):

@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike
 from onecurve.controls import controls
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Intervals, Law, Points, normalised, solve
+from onecurve.laws.estimate import Points, normalised, solve
+from onecurve.laws.law import Intervals, Law
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Fitted, Intervals, Law, refuse_several_sizes, solve, usable
+from onecurve.laws.estimate import Fitted, refuse_several_sizes, solve, usable
+from onecurve.laws.law import Intervals, Law
 from onecurve.laws.multipower import refuse_one_schedule
 from onecurve.laws.path import path_of
 from onecurve.run import Run

@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray, project
-from onecurve.laws.law import Intervals, Law, refuse_several_sizes, solve, usable
+from onecurve.laws.estimate import refuse_several_sizes, solve, usable
+from onecurve.laws.law import Intervals, Law
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
 

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, project
-from onecurve.laws.law import Intervals, Law, Points, solve
+from onecurve.laws.estimate import Points, solve
+from onecurve.laws.law import Intervals, Law
 from onecurve.run import Run, human
 
 SAMPLES = 60

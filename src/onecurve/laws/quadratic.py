@@ -26,7 +26,8 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Array, Intervals, Law, Points, Report, bootstrap_only, solve, usable
+from onecurve.laws.estimate import Points, solve, usable
+from onecurve.laws.law import Array, Intervals, Law, Report, bootstrap_only
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run, human
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Band, Law, normalised
+from onecurve.laws.estimate import normalised
+from onecurve.laws.law import Band, Law
 from onecurve.laws.path import path_of
 from onecurve.run import Run, human
 

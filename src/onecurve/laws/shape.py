@@ -8,7 +8,7 @@ With equal exponents a of size and tokens, and v = TPP / optimum::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.law import Intervals, Law, Points, normalised, solve
+from onecurve.laws.estimate import Points, normalised, solve
+from onecurve.laws.law import Intervals, Law
 from onecurve.laws.powers import refuse_decay
 from onecurve.run import Run
 
@@ -65,7 +66,15 @@ class TokensPerParameter(Law):
         got = solve(
             ("exponent", "optimum"), model, points, starts, [0.0, -50.0], [5.0, 50.0], intervals=intervals
         ).mapped(lambda p: np.stack([p[..., 0], np.exp(p[..., 1])], axis=-1))
-        return cls(got.report, *map(float, got.values))
+        exponent, optimum = map(float, got.values)
+        report = got.report
+        if not ratio.min() <= optimum <= ratio.max():
+            note = (
+                f"the optimum, {optimum:.3g} tokens per parameter, lies outside those that were run ({ratio.min():.3g} to "
+                f"{ratio.max():.3g}): it is an extrapolation; add runs on its other side"
+            )
+            report = replace(report, warnings=(*report.warnings, note))
+        return cls(report, exponent, optimum)
 
     def predict(self, run: Run, x: ArrayLike) -> FloatArray:
         """Loss over the final loss at each x."""

@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.laws.averaging import timescale
-from onecurve.laws.law import NO_RUNS, Intervals, Law, Report, bootstrap_only, normalised
+from onecurve.laws.estimate import normalised
+from onecurve.laws.law import NO_RUNS, Intervals, Law, Report, bootstrap_only
 from onecurve.laws.path import path_of
 from onecurve.run import Run
 
