@@ -70,8 +70,8 @@ class TokensPerParameter(Law):
         report = got.report
         if not ratio.min() <= optimum <= ratio.max():
             note = (
-                f"the optimum, {optimum:.3g} tokens per parameter, lies outside those that were run ({ratio.min():.3g} to "
-                f"{ratio.max():.3g}): it is an extrapolation; add runs on its other side"
+                f"the optimum, {optimum:.3g} tokens per parameter, lies outside those that were run "
+                f"({ratio.min():.3g} to {ratio.max():.3g}): it is an extrapolation; add runs on its other side"
             )
             report = replace(report, warnings=(*report.warnings, note))
         return cls(report, exponent, optimum)
