@@ -285,3 +285,9 @@ def test_a_warmup_in_steps_becomes_a_share_where_steps_can_be_counted(axis, hori
     )
     (run,) = runs_from_frame(points, runs, Columns(x=axis)).runs
     assert run.config.schedule.warmup == pytest.approx(share)
+
+
+def test_an_empty_cell_of_the_run_table_leaves_what_the_curves_say():
+    long = points(horizon=[9.0, 9.0, 7.0])
+    table = TABLE.with_columns(horizon=pl.Series([None, 5.0]))
+    assert [r.config.horizon for r in runs_from_frame(long, table).runs] == [9.0, 5.0]

@@ -28,12 +28,12 @@ TRAINING = (
     "train/loss", "train_loss", "loss", "train/CE loss", "lm loss", "train/lm_loss", "loss_metrics/global_avg_loss",
     "lm-loss-training/lm loss",
 )  # fmt: skip
-_TOKENS = (
+TOKENS = (
     "tokens", "total_tokens", "n_tokens_seen", "num_input_tokens_seen", "consumed_tokens", "num_consumed_tokens",
     "throughput/total_tokens",
 )  # fmt: skip
 _STEPS = ("step", "global_step", "trainer/global_step", "iter", "iteration", "_step", "training_iteration")
-_AXES = {"tokens": (*_TOKENS, "samples", "consumed_samples"), "steps": _STEPS}
+_AXES = {"tokens": (*TOKENS, "samples", "consumed_samples"), "steps": _STEPS}
 
 SIGNALS = {
     "learning_rate": ("learning_rate", "lr", "train/lr", "train/learning_rate", "learning-rate"),
@@ -320,6 +320,9 @@ def _settings_by_run(
             found = _column(settings, what, name, where)
             if found is not None:
                 fields[what] = found
+                behind = next((usual for usual in _USUAL[what] if usual in steady), None)
+                if behind is not None:
+                    along[what] = behind  # for runs whose cell in the run table is empty
                 continue
         found = _column(points if name is not None else points.select(steady), what, name, label)
         if found in steady:
@@ -379,7 +382,8 @@ def _add_run_table(
         )
     for name, record in out.items():
         others = record["settings"] | listed[name]["settings"]
-        record.update(listed[name], settings=others)
+        told = {what: cell for what, cell in listed[name].items() if cell is not None or what not in record}
+        record.update(told, settings=others)
     return set(listed)
 
 

@@ -400,7 +400,10 @@ def test_a_parquet_file_under_another_name_is_named(table, csv):
 
 def test_paths_that_hold_no_runs_say_what_they_hold(table, csv, tmp_path):
     csv(table)
-    assert "no run directory (a folder with run.json) in it; it holds curves.csv" in refused(tmp_path)
+    assert (
+        "no run directory (a folder with run.json) in it, and no log of another tool; it holds curves.csv"
+        in refused(tmp_path)
+    )
     assert "no such file or folder" in refused(tmp_path / "gone.csv")
 
 

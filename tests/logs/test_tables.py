@@ -143,7 +143,10 @@ def test_a_path_that_is_not_there_lists_what_is(tmp_path):
 
 
 def test_a_folder_without_runs_lists_what_it_holds(tmp_path):
-    with pytest.raises(OnecurveError, match=r"no run directory \(a folder with run.json\) in it; it holds nothing"):
+    with pytest.raises(
+        OnecurveError,
+        match=r"no run directory \(a folder with run.json\) in it, and no log of another tool; it holds nothing",
+    ):
         read([tmp_path])
     (tmp_path / "curves.csv").write_text("x")
     with pytest.raises(OnecurveError, match=r"it holds curves\.csv\. Tables .* are named file by file"):

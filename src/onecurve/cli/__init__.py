@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from onecurve.cli import check, collapse, data, demo, laws, train
+from onecurve.cli import check, collapse, data, demo, laws, read, train
 from onecurve.errors import OnecurveError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("demo")(demo.command)
 app.command("train", no_args_is_help=True)(train.command)
 app.add_typer(check.app, name="check")
 app.add_typer(data.app, name="data")
+app.command("read", no_args_is_help=True)(read.command)
 app.command("fit", no_args_is_help=True)(laws.fit)
 app.command("predict", no_args_is_help=True)(laws.predict)
 app.command("score", no_args_is_help=True)(laws.score)

@@ -1,0 +1,183 @@
+"""From logs as they were written to runs: mending, the x axis, and the settings that the source records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from onecurve.errors import OnecurveError
+from onecurve.fit import FloatArray
+from onecurve.frame import HELD_OUT, SIGNALS, TOKENS, TRAINING, Columns, Table, runs_from_frame
+from onecurve.logs.clean import gaps, interval_means, mend, rewinds, sampled
+from onecurve.logs.log import Log, Series
+from onecurve.run import Setting, human
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "n_params": ("n_params", "num_params", "num_parameters", "n_parameters", "total_params", "model_size"),
+    "batch_tokens": ("batch_tokens", "tokens_per_step", "global_batch_tokens", "total_batch_size_tokens"),
+    "learning_rate": ("learning_rate", "lr", "max_lr", "peak_lr", "peak_learning_rate"),
+    "weight_decay": ("weight_decay", "wd"),
+    "seed": ("seed", "random_seed"),
+    "schedule": ("lr_scheduler_type", "lr_decay_style", "lr_schedule", "schedule"),
+    "warmup_steps": ("warmup_steps", "lr_warmup_iters", "warmup_iters", "num_warmup_steps"),
+    "sequences": ("global_batch_size",),
+    "length": ("seq_length", "sequence_length", "max_seq_len", "seq_len", "context_length", "block_size"),
+    "steps": ("max_steps", "train_iters", "max_iters", "total_steps", "num_train_steps", "num_steps"),
+}
+"""What trainers call the settings that shape a curve."""
+CONSTANT = 1e-3
+"""Tokens a step count as constant within this."""
+
+
+def configured(settings: dict[str, Setting]) -> dict[str, Setting]:
+    """The settings that shape a curve, by their names here, from what a source records by its own.
+
+    Nested keys count by their last part where that is not ambiguous. The batch in tokens is told, or sequences times
+    length; the horizon is the planned steps times it.
+    """
+    last: dict[str, list[str]] = {}
+    for key in settings:
+        last.setdefault(key.rsplit(".", 1)[-1].rsplit("/", 1)[-1], []).append(key)
+    out: dict[str, Setting] = {}
+    for name, theirs in SETTINGS.items():
+        for key in theirs:
+            found = [key] if key in settings else last.get(key, [])
+            if len({str(settings[k]) for k in found}) == 1:
+                out[name] = settings[found[0]]
+                break
+    sequences, length, steps = (_positive(out.pop(k, None)) for k in ("sequences", "length", "steps"))
+    if "batch_tokens" not in out and sequences and length:
+        out["batch_tokens"] = sequences * length
+    if steps:
+        out["planned_steps"] = steps
+    return out
+
+
+def _positive(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
+
+
+def mended(log: Log, columns: Columns) -> tuple[Log, list[str]]:
+    """The series of a log that a run is made of, mended, and what there is to say of it."""
+    losses = (columns.loss,) if columns.loss else (*HELD_OUT, *TRAINING)
+    wanted = {*losses, *TOKENS, *(n for names in SIGNALS.values() for n in names)}
+    chosen = {name: s for name, s in log.series.items() if name in wanted and len(s)}
+    notes = list(log.notes)
+    if not any(name in chosen for name in losses):
+        names = sorted(log.series)
+        more = f", ... ({len(names)} in all)" if len(names) > 20 else ""
+        raise OnecurveError(
+            f"{log.source}: no series with a usual name of a loss; it has {', '.join(names[:20])}{more}; name one with "
+            "--loss SERIES"
+        )
+    dropped = dict(log.dropped)
+    series: dict[str, Series] = {}
+    for name, written in chosen.items():
+        back = rewinds(written.step) if name in losses else []
+        for old, new in back[:3]:
+            notes.append(f"{name} goes back from {log.step_name} {old:g} to {new:g}: the branch written last is kept")
+        made, lost = mend(written)
+        if name in losses:
+            for what, count in lost.items():
+                dropped[what] = dropped.get(what, 0) + count
+            holes = gaps(made.step)
+            for low, high in holes[:3]:
+                notes.append(f"{name} has no point between {log.step_name} {low:g} and {high:g}: left as a gap")
+            if sampled(made.step):
+                notes.append(
+                    f"{name} has {len(made)} points at irregular steps, as a sampled export has; read it in full"
+                )
+            if name in log.means and len(made) > 1 and np.median(np.diff(made.step)) > 1:
+                made = interval_means(made)
+                notes.append(f"{name} is a mean over the steps since the point before: placed in the middle of them")
+        series[name] = made
+    return replace(log, series=series, dropped=dropped, notes=tuple(notes)), notes
+
+
+def tokens_of(log: Log, known: dict[str, Setting]) -> tuple[float | None, str]:
+    """Tokens a step, and where that is known from."""
+    name = next((n for n in TOKENS if n in log.series and len(log.series[n]) > 1), None)
+    told = _positive(known.get("batch_tokens"))
+    if name is not None:
+        s = log.series[name]
+        use = (s.step > 0) & np.isfinite(s.value) & (s.value > 0)
+        if use.sum() > 1:
+            slope = float(np.polyfit(s.step[use], s.value[use], 1)[0])
+            offset = s.value[use] - slope * s.step[use]
+            if slope > 0 and np.ptp(offset) <= CONSTANT * float(s.value[use].max()):
+                words = f"{name}, {human(slope)} a step"
+                if told and abs(slope / told - 1.0) > 0.01:
+                    words += f"; step x batch x length would be {human(told)} a step, a factor {slope / told:.4g}"
+                return slope, words
+            return None, f"{name} does not grow evenly with steps"
+    if told:
+        return told, "batch x length of its settings"
+    return None, "no tokens logged, and no batch in its settings"
+
+
+def table_of(logs: Sequence[Log], settings: object, columns: Columns | None, label: str) -> Table:
+    """Runs from logs: on tokens where all of them know their tokens, else on steps."""
+    columns = columns or Columns()
+    made: list[tuple[Log, dict[str, Setting], float | None]] = []
+    warnings: list[str] = []
+    bare: list[OnecurveError] = []
+    for log in logs:
+        try:
+            mended_log, notes = mended(log, columns)
+        except OnecurveError as error:
+            bare.append(error)  # logs without a loss lie beside others: metrics by group, system statistics
+            continue
+        known = configured(log.settings)
+        warnings += [f"{log.name}: {note}" for note in notes]
+        made.append((mended_log, known, tokens_of(mended_log, known)[0]))
+    if not made:
+        raise bare[0]
+    if bare:
+        warnings.append(f"{len(bare)} of {len(logs)} logs have no loss and are left out, the first: {bare[0]}")
+    on_tokens = all(per_step is not None for _, _, per_step in made)
+    axis = "tokens" if on_tokens else "step"
+    names = _unique([log.name for log, _, _ in made])
+    frames = [
+        _frame(log, known, per_step if on_tokens else None, axis, name, columns)
+        for (log, known, per_step), name in zip(made, names, strict=True)
+    ]
+    points = pl.concat(frames, how="diagonal_relaxed")
+    table = runs_from_frame(points, settings, replace(columns, x=axis, run="run"), label)
+    dropped: dict[str, int] = dict(table.dropped)
+    for log, _, _ in made:
+        for what, count in log.dropped.items():
+            dropped[what] = dropped.get(what, 0) + count
+    return Table(table.runs, dropped, [*table.warnings, *dict.fromkeys(warnings)])
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return out
+
+
+def _frame(
+    log: Log, known: dict[str, Setting], per_step: float | None, axis: str, name: str, columns: Columns
+) -> pl.DataFrame:
+    """One log as a long table: a row a step, an empty cell where a series has no point."""
+    wanted = {name: s for name, s in log.series.items() if name not in TOKENS}
+    steps: FloatArray = np.unique(np.concatenate([s.step for s in wanted.values()]))
+    scale = 1.0 if per_step is None else per_step
+    data: dict[str, Any] = {"run": [name] * steps.size, axis: steps * scale}
+    for metric, s in wanted.items():
+        cells: list[float | None] = [None] * steps.size
+        for at, value in zip(np.searchsorted(steps, s.step).tolist(), s.value.tolist(), strict=True):
+            cells[at] = value
+        data[metric] = pl.Series(metric, cells, dtype=pl.Float64)
+    frame = pl.DataFrame(data)
+    told = {k: v for k, v in known.items() if k != "planned_steps" and k not in frame.columns}
+    if "planned_steps" in known and columns.horizon is None:
+        told["horizon"] = float(known["planned_steps"]) * scale
+    return frame.with_columns(pl.lit(v).alias(k) for k, v in told.items())

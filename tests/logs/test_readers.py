@@ -1,0 +1,302 @@
+"""Every reader, on one ladder written through every format: the same curves to the bit, and the same verdict."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import numpy as np
+import polars as pl
+import pytest
+
+from onecurve import Ladder, OnecurveError, collapse, read
+from onecurve.logs import databases, tensorboard, wandb
+from onecurve.logs.discover import discover
+
+from .made import FORMATS, SETTINGS, SIZES, STEPS, history, item, loss, message, wandb_file
+
+SELF_DESCRIBED = {"W&B offline", "MLflow", "MLflow store", "Trackio", "JSON lines"}
+"""Formats that keep the model's size."""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    root = tmp_path_factory.mktemp("logs")
+    return {name: make(root / place) for name, (make, place) in FORMATS.items()}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    file = tmp_path_factory.mktemp("table") / "runs.csv"
+    rows = [{"run": name, "n_params": n, "horizon": None} for name, n in SIZES.items()]
+    pl.DataFrame(rows).write_csv(file)
+    return file
+
+
+every_format = pytest.mark.parametrize("name", list(FORMATS))
+
+
+@every_format
+def test_every_format_gives_the_same_curves_to_the_bit(written, table, name):
+    found = read([written[name]], None if name in SELF_DESCRIBED else table)
+    assert [r.config.name for r in sorted(found.runs, key=lambda r: r.config.n_params)] == list(SIZES)
+    for run in found.runs:
+        curve = next(c for c in run.curves.values() if c.kind == "training")
+        assert np.array_equal(curve.loss, loss(run.config.n_params))
+        per_step = 8192.0 if run.x_name == "tokens" else 1.0
+        assert np.array_equal(curve.x, STEPS * per_step)
+
+
+@every_format
+def test_every_format_gives_the_same_verdict(written, table, name):
+    found = read([written[name]], None if name in SELF_DESCRIBED else table)
+    key = next(k for k, c in found.runs[0].curves.items() if c.kind == "training")
+    c = collapse(Ladder(found.runs), floor=2.0, loss=key)
+    assert c.practical
+    assert c.at(c.deviation, 0.5) < 1e-6
+
+
+@pytest.mark.parametrize("name", sorted(SELF_DESCRIBED | {"Megatron-LM"}))
+def test_settings_come_from_the_source_where_it_keeps_them(written, table, name):
+    for run in read([written[name]], table if name == "Megatron-LM" else None).runs:
+        c = run.config
+        assert (c.batch_tokens, c.learning_rate, c.weight_decay, c.seed) == (8192.0, 1e-3, 0.1, 0)
+        assert c.schedule is not None and c.schedule.shape == "linear"
+        assert (run.x_name, c.horizon) == ("tokens", 200 * 8192.0)
+
+
+@every_format
+def test_a_source_is_never_written_to(written, name):
+    files = [written[name]] if written[name].is_file() else sorted(written[name].rglob("*"))
+    before = [(f, f.stat().st_mtime_ns, f.stat().st_size) for f in files]
+    discover(written[name])
+    again = [written[name]] if written[name].is_file() else sorted(written[name].rglob("*"))
+    assert [(f, f.stat().st_mtime_ns, f.stat().st_size) for f in again] == before
+
+
+def largest(source):
+    files = [source] if source.is_file() else [f for f in source.rglob("*") if f.is_file()]
+    return max(files, key=lambda f: f.stat().st_size)
+
+
+@every_format
+def test_a_cut_file_gives_curves_or_one_message(written, table, name, tmp_path):
+    file = largest(written[name])
+    data = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for cut in rng.integers(0, len(data), 25):
+        place = tmp_path / f"{cut}"
+        place.mkdir()
+        (place / file.name).write_bytes(data[:cut])
+        try:
+            for run in read([place], table).runs:
+                for curve in run.curves.values():
+                    assert np.all(np.diff(curve.x) > 0)
+        except OnecurveError as error:
+            assert len(str(error)) < 1500
+
+
+@every_format
+def test_flipped_bytes_give_curves_or_one_message(written, table, name, tmp_path):
+    file = largest(written[name])
+    data = file.read_bytes()
+    rng = np.random.default_rng(1)
+    for k in range(25):
+        changed = bytearray(data)
+        for at in rng.integers(0, len(data), 3):
+            changed[at] = rng.integers(0, 256)
+        place = tmp_path / f"{k}"
+        place.mkdir()
+        (place / file.name).write_bytes(bytes(changed))
+        try:
+            read([place], table)
+        except OnecurveError as error:
+            assert len(str(error)) < 1500
+
+
+def test_a_resumed_tensorboard_run_keeps_the_branch_written_last(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    for first, last, value, marked in ((0, 100, 1.0, None), (60, 80, 2.0, 60), (70, 120, 3.0, None)):
+        with SummaryWriter(tmp_path / "run", purge_step=marked) as writer:
+            for k in range(first, last):
+                writer.add_scalar("loss", value, k)
+    log = discover(tmp_path).logs[0]
+    table = tmp_path / "runs.csv"
+    table.write_text("run,n_params\nrun,1e6\n")
+    (run,) = read([tmp_path / "run"], table).runs
+    curve = run.curves["loss"]
+    assert np.array_equal(curve.x, np.arange(120))
+    assert np.array_equal(curve.loss, np.repeat([1.0, 2.0, 3.0], [60, 10, 50]))
+    assert len(log.series["loss"]) == 170
+    warnings = read([tmp_path / "run"], table).warnings
+    assert any("goes back from step 99 to 60" in w for w in warnings)
+
+
+def test_tensorboard_tensors_and_several_tags_are_read(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        for k in range(300):
+            writer.add_scalar("train/loss", 3.0 - k / 300, k)
+            writer.add_scalar("val/loss", 3.1 - k / 300, k, new_style=True)
+            writer.add_scalar("train/lr", float("nan") if k == 7 else 1e-3, k)
+        writer.add_text("notes", "words")
+        writer.add_histogram("weights", np.arange(10.0), 3)
+    log = tensorboard.read(sorted(tmp_path.iterdir()))
+    assert {name: len(s) for name, s in log.series.items()} == {"train/loss": 300, "val/loss": 300, "train/lr": 300}
+    assert np.array_equal(log.series["val/loss"].value, (3.1 - np.arange(300) / 300).astype(np.float32).astype(float))
+    assert np.isnan(log.series["train/lr"].value[7]) and np.isfinite(np.delete(log.series["train/lr"].value, 7)).all()
+
+
+def test_tensorboard_agrees_with_its_own_reader(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    rng = np.random.default_rng(0)
+    with SummaryWriter(tmp_path) as writer:
+        for k in np.unique(rng.integers(0, 10**7, 500)):
+            writer.add_scalar("a/loss", rng.standard_normal(), int(k))
+    theirs = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    theirs.Reload()
+    events = theirs.Scalars("a/loss")
+    ours = tensorboard.read(sorted(tmp_path.iterdir())).series["a/loss"]
+    assert ours.step.tolist() == [e.step for e in events]
+    assert ours.value.tolist() == [e.value for e in events]
+
+
+def test_a_damaged_tensorboard_record_is_skipped_and_counted(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        for k in range(100):
+            writer.add_scalar("loss", 1.0, k)
+    (file,) = tmp_path.iterdir()
+    data = bytearray(file.read_bytes())
+    data[-10] ^= 1  # in the payload of the last record
+    file.write_bytes(bytes(data))
+    log = tensorboard.read([file])
+    assert len(log.series["loss"]) == 99
+    assert log.dropped == {"records with a wrong checksum": 1}
+
+
+def test_a_wandb_record_may_span_blocks(tmp_path):
+    long = "x" * 100_000
+    records = [
+        message((17, message((1, b"id"), (8, b"run"), (4, message((1, item("note", long))))))),
+        history(3, loss=1.5),
+    ]
+    wandb_file(tmp_path / "a.wandb", records)
+    log = wandb.read(tmp_path / "a.wandb")
+    assert (log.name, log.settings["note"], log.series["loss"].value.tolist()) == ("run", long, [1.5])
+
+
+def test_a_live_wandb_file_is_read_to_its_last_whole_record(tmp_path):
+    wandb_file(tmp_path / "a.wandb", [history(k, loss=1.0) for k in range(10)])
+    data = (tmp_path / "a.wandb").read_bytes()
+    (tmp_path / "a.wandb").write_bytes(data[:-5])
+    log = wandb.read(tmp_path / "a.wandb")
+    assert len(log.series["loss"]) == 9 and log.dropped == {"torn end of the file": 1}
+
+
+def test_non_finite_values_stay_data(tmp_path):
+    wandb_file(tmp_path / "a.wandb", [history(1, loss=1.0), history(2, loss=float("nan")), history(3, loss="Infinity")])
+    assert str(wandb.read(tmp_path / "a.wandb").series["loss"].value.tolist()) == "[1.0, nan, inf]"
+    with sqlite3.connect(tmp_path / "m.db") as db:
+        db.execute("CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan)")
+        rows = [(1.0, 0), (0.0, 1), (1.7976931348623157e308, 0), (-1.7976931348623157e308, 0)]
+        db.executemany(
+            "INSERT INTO metrics VALUES ('loss', ?, ?, 'r', ?, ?)", [(v, k, k, n) for k, (v, n) in enumerate(rows)]
+        )
+    (log,) = databases.read(tmp_path / "m.db")
+    assert str(log.series["loss"].value.tolist()) == "[1.0, nan, inf, -inf]"
+
+
+def test_a_locked_database_says_so(tmp_path):
+    file = tmp_path / "m.db"
+    writer = sqlite3.connect(file, isolation_level=None)
+    writer.execute("CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan)")
+    writer.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(OnecurveError, match="locked by its writer"):
+            databases.read(file)
+    finally:
+        writer.close()
+
+
+def test_another_program_s_database_is_refused_with_its_tables(tmp_path):
+    with sqlite3.connect(tmp_path / "x.db") as db:
+        db.execute("CREATE TABLE songs (title)")
+    with pytest.raises(OnecurveError, match="neither MLflow's nor Trackio's; its tables are songs"):
+        read([tmp_path / "x.db"])
+
+
+def test_the_summary_row_of_a_trainer_is_no_point(written, table):
+    log = discover(written["Hugging Face Trainer"]).logs[0]
+    assert "train_loss" not in log.series and log.dropped == {"summary rows": 1}
+    assert len(log.series["loss"]) == 200  # the later checkpoint's
+
+
+def test_a_mean_over_an_interval_lies_in_its_middle(tmp_path):
+    rows = [{"step": k, "loss": 1.0 + k} for k in (100, 200, 300)]
+    state = {"global_step": 300, "log_history": rows, "best_metric": None}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    (tmp_path / "runs.csv").write_text(f"run,n_params\n{tmp_path.name},1e6\n")
+    found = read([tmp_path / "trainer_state.json"], tmp_path / "runs.csv")
+    assert found.runs[0].curves["loss"].x.tolist() == [50.0, 150.0, 250.0]
+    assert any("mean over the steps since the point before" in w for w in found.warnings)
+
+
+def test_links_that_lead_out_are_not_followed(written, tmp_path):
+    outside = written["JSON lines"]
+    (tmp_path / "link").symlink_to(outside)
+    (tmp_path / "file.jsonl").symlink_to(outside / "small" / "metrics.jsonl")
+    assert not discover(tmp_path).logs
+
+
+def test_logs_without_a_loss_beside_others_are_left_out_and_told(tmp_path):
+    for name, metric in (("a", "train/loss"), ("b", "gpu")):
+        wandb_file(
+            tmp_path / f"{name}.wandb", [message((5, message((1, item("n_params", 1e6))))), history(1, **{metric: 1.0})]
+        )
+    found = read([tmp_path])
+    assert len(found.runs) == 1
+    assert any("1 of 2 logs have no loss" in w for w in found.warnings)
+    (tmp_path / "a.wandb").unlink()
+    with pytest.raises(OnecurveError, match="no series with a usual name of a loss; it has gpu; name one with --loss"):
+        read([tmp_path])
+
+
+def test_tokens_that_disagree_with_the_settings_are_told_with_the_factor(tmp_path):
+    settings = message((5, message(*((1, item(k, v)) for k, v in (SETTINGS | {"n_params": 1e6}).items()))))
+    rows = [history(k, loss=2.0, **{"tokens": k * 8192 * 2}) for k in range(1, 50)]
+    wandb_file(tmp_path / "a.wandb", [settings, *rows])
+    from onecurve.logs.assemble import configured, tokens_of
+
+    log = wandb.read(tmp_path / "a.wandb")
+    per_step, words = tokens_of(log, configured(log.settings))
+    assert per_step == pytest.approx(16384.0)
+    assert "a factor 2" in words
+
+
+def test_console_lines_of_nanogpt(tmp_path):
+    lines = ["step 0: train loss 4.2, val loss 4.3", "iter 0: loss 4.25, time 9.1ms", "iter 10: loss 3.5, time 9.1ms"]
+    lines += ["step 250: train loss 2.2, val loss 2.3", "nothing to see"]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    (log,) = discover(tmp_path).logs
+    assert log.series["val_loss"].step.tolist() == [0.0, 250.0]
+    assert log.series["train_loss"].value.tolist() == [4.2, 2.2]
+    assert log.series["train_loss_step"].value.tolist() == [4.25, 3.5]
+    (tmp_path / "train.log").write_text("just words\n")
+    assert not discover(tmp_path).logs
+
+
+def test_a_torn_last_line_is_normal_and_one_in_the_middle_is_not(tmp_path):
+    rows = [json.dumps({"step": k, "loss": 1.0}) for k in range(5)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows)[:-4])
+    (log,) = discover(tmp_path).logs
+    assert len(log.series["loss"]) == 4 and log.dropped == {"torn last line": 1}
+    rows[2] = rows[2][:-3]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
+    with pytest.raises(OnecurveError, match=r"a\.jsonl: line 3 is not JSON"):
+        discover(tmp_path)
