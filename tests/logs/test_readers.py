@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from onecurve import Ladder, OnecurveError, collapse, read
-from onecurve.logs import databases, tensorboard, wandb
+from onecurve.logs import databases, lines, tensorboard, wandb
 from onecurve.logs.discover import discover
 
 from .made import FORMATS, SETTINGS, SIZES, STEPS, history, item, loss, message, wandb_file
@@ -300,3 +300,43 @@ def test_a_torn_last_line_is_normal_and_one_in_the_middle_is_not(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
     with pytest.raises(OnecurveError, match=r"a\.jsonl: line 3 is not JSON"):
         discover(tmp_path)
+
+
+def test_json_lines_with_bare_nan_are_read_as_fast_and_as_exactly(tmp_path):
+    rows = [{"step": k, "loss": float("nan") if k == 3 else 1 / (k + 3), "note": "7"} for k in range(20)]
+    rows[5]["grad_norm"] = float("-inf")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    fast, slow = lines._by_columns(tmp_path / "a.jsonl"), lines._line_by_line(tmp_path / "a.jsonl")
+    assert fast is not None and fast[1:] == slow[1:]
+    assert set(fast[0]) == set(slow[0]) == {"loss", "grad_norm"}
+    for name, series in fast[0].items():
+        assert np.array_equal(series.step, slow[0][name].step)
+        assert np.array_equal(series.value, slow[0][name].value, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "series"),
+    [
+        (
+            [{"step": 1, "log_type_name": "loss", "value": 2.0}, {"step": 1, "log_type_name": "tps", "value": 9}],
+            ["loss", "tps"],
+        ),
+        ([{"training_iteration": 1, "loss": 2.0, "config": {"lr": 0.1}}], ["config/lr", "loss"]),
+        (
+            [{"current_steps": 5, "total_steps": 10, "loss": 2.0, "lr": 1e-3, "percentage": 50.0}],
+            ["loss", "lr", "percentage", "total_steps"],
+        ),
+        ([{"step": 1, "metrics": {"train/loss": 2.0, "eval": {"loss": 3.0}}}], ["eval/loss", "train/loss"]),
+        (
+            [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "val": [1]}, {"step": 3, "loss": {"a": 1.0}}],
+            ["loss", "loss/a"],
+        ),
+    ],
+)
+def test_json_lines_of_many_trainers_by_columns_and_by_lines(tmp_path, rows, series):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    for reader in (lines._by_columns, lines._line_by_line):
+        found = reader(tmp_path / "a.jsonl")
+        if found is not None:
+            assert sorted(found[0]) == series
+    assert sorted(discover(tmp_path).logs[0].series) == series

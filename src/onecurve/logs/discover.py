@@ -111,7 +111,7 @@ def _is_trainers(path: Path) -> bool:
 
 
 def _lightning(path: Path) -> Log | None:
-    """Lightning's metrics.csv: a row a logged step, empty cells where a metric was not logged; None for a long table."""
+    """Lightning's metrics.csv: a row a logged step, empty cells where nothing was logged; None for a long table."""
     try:
         table = pl.read_csv(path, infer_schema_length=None, truncate_ragged_lines=True)
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -9,10 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from onecurve.errors import OnecurveError
 from onecurve.logs.log import Log, Series, flat
 from onecurve.run import Setting
 
+HYPERPARAMETERS, SUMMARIES = ("hparams", "log_hyperparameters"), ("summary", "log_summary")
+WORDS = ("nan", "inf", "-inf", "+inf", "infinity", "-infinity")
+"""What loggers write for values that JSON lacks."""
+BARE = re.compile(rb"([:\[,]\s*)(-?Infinity|NaN)(?=\s*[,}\]])")
 STEPS = ("step", "global_step", "current_steps", "training_iteration", "iteration", "iter", "_step", "num_steps")
 ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 MEGATRON = re.compile(rb"^\s*(?:\[[^\]]*\]\s*)?iteration\s+(\d+)/\s*(\d+)\s*\|(.*)\|", re.IGNORECASE)
@@ -50,7 +56,7 @@ def as_number(value: object) -> float | None:
         return None
     if isinstance(value, (int, float)):
         return float(value) if abs(value) < 1e300 or value != value else float("inf") * (1 if value > 0 else -1)
-    if isinstance(value, str) and value.strip().lower() in ("nan", "inf", "-inf", "infinity", "-infinity", "+inf"):
+    if isinstance(value, str) and value.strip().lower() in WORDS:
         return float(value)
     return None
 
@@ -61,17 +67,106 @@ def read_json_lines(path: Path) -> Log | None:
     Understood are records with the metrics at the top level or under ``metrics`` (levanter, marin), records of one
     metric (torchtitan's traces: name and value), and flat records whose step has one of its usual names.
     """
-    points, settings, torn, step_name = Points(), {}, 0, "step"
+    found = _by_columns(path)
+    if found is None:
+        found = _line_by_line(path)
+    series, settings, step_name, torn = found
+    if not series:
+        return None
+    dropped = {"torn last line": torn} if torn else {}
+    return Log(path.parent.name or path.stem, "JSON lines", str(path), step_name, series, settings, dropped=dropped)
+
+
+Lines = tuple[dict[str, Series], dict[str, Setting], str, int]
+"""Series, settings, the name of the step and the number of torn lines."""
+
+
+def _by_columns(path: Path) -> Lines | None:
+    """All records at once, as columns; None where that cannot be."""
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    rest, torn = data[end:].strip(), 0
+    if rest:
+        try:
+            json.loads(rest)
+            end = len(data)
+        except (ValueError, RecursionError):
+            torn = 1
+    try:
+        table = _parsed(data[:end])
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return None
+    settings: dict[str, Setting] = {}
+    if "event" in table.columns:
+        told = table.filter(pl.col("event").is_in(HYPERPARAMETERS))
+        for row in told.to_dicts():
+            settings |= flat(_without_nulls(row.get("hparams") or row.get("metrics") or {}))
+        table = table.filter(~pl.col("event").is_in((*HYPERPARAMETERS, *SUMMARIES)).fill_null(False))
+    step = next((n for n in STEPS if n in table.columns and table[n].dtype.is_numeric()), None)
+    if step is None:
+        return None
+    table = table.filter(pl.col(step).is_not_null())
+    steps = table[step].cast(pl.Float64)
+    series: dict[str, Series] = {}
+    if {"log_type_name", "value"} <= set(table.columns):
+        for (name,), part in table.group_by("log_type_name", maintain_order=True):
+            values = part["value"].cast(pl.Float64, strict=False)
+            good = values.is_not_null()
+            series[str(name)] = Series.of(part[step].filter(good).to_numpy(), values.filter(good).to_numpy())
+        return {k: v for k, v in series.items() if len(v)}, settings, step, torn
+    if "metrics" in table.columns and isinstance(table["metrics"].dtype, pl.Struct):
+        table = table.select("metrics").unnest("metrics")
+    for name, column in _columns(table):
+        if name in STEPS:
+            continue
+        if column.dtype == pl.String:  # numbers among words for what JSON lacks, or text
+            if not column.str.strip_chars().str.to_lowercase().is_in(WORDS).any():
+                continue
+            column = column.cast(pl.Float64, strict=False)
+        elif not column.dtype.is_numeric():
+            continue
+        good = column.is_not_null()
+        if good.any():
+            series[name] = Series.of(steps.filter(good).to_numpy(), column.filter(good).cast(pl.Float64).to_numpy())
+    return series, settings, step, torn
+
+
+def _parsed(data: bytes) -> pl.DataFrame:
+    try:
+        return pl.read_ndjson(data, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        # Python's own writer puts NaN and Infinity bare, which JSON does not know: as words they are read.
+        return pl.read_ndjson(BARE.sub(rb'\1"\2"', data), infer_schema_length=None)
+
+
+def _columns(table: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
+    """Columns by name, those of one level of nesting joined by a slash."""
+    for column in table:
+        if isinstance(column.dtype, pl.Struct):
+            for inner in column.struct.unnest():
+                yield f"{column.name}/{inner.name}", inner
+        else:
+            yield column.name, column
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return value
+
+
+def _line_by_line(path: Path) -> Lines:
+    points, settings, torn, step_name = Points(), dict[str, Setting](), 0, "step"
     for number, record, whole in records(path):
         if record is None:
             if whole:
                 raise OnecurveError(f"{path}: line {number} is not JSON; mend or drop the line")
             torn += 1
             continue
-        if record.get("event") in ("hparams", "summary", "log_hyperparameters", "log_summary"):
-            inside = record.get("hparams", record.get("summary", record.get("metrics", {})))
-            if record["event"] in ("hparams", "log_hyperparameters"):
-                settings |= flat(inside)
+        event = record.get("event")
+        if event in HYPERPARAMETERS or event in SUMMARIES:
+            if event in HYPERPARAMETERS:
+                settings |= flat(record.get("hparams") or record.get("metrics") or {})
             continue
         name = next((n for n in STEPS if isinstance(record.get(n), (int, float))), None)
         if name is None:
@@ -84,11 +179,7 @@ def read_json_lines(path: Path) -> Log | None:
         for key, value in flat_numbers(metrics):
             if key not in STEPS:
                 points.add(key, step, value)
-    series = points.series()
-    if not series:
-        return None
-    dropped = {"torn last line": torn} if torn else {}
-    return Log(path.parent.name or path.stem, "JSON lines", str(path), step_name, series, settings, dropped=dropped)
+    return points.series(), settings, step_name, torn
 
 
 def flat_numbers(metrics: dict[str, Any]) -> Iterator[tuple[str, object]]:
