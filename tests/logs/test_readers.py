@@ -340,3 +340,15 @@ def test_json_lines_of_many_trainers_by_columns_and_by_lines(tmp_path, rows, ser
         if found is not None:
             assert sorted(found[0]) == series
     assert sorted(discover(tmp_path).logs[0].series) == series
+
+
+def test_keys_that_come_late_are_read(tmp_path):
+    rows = [{"step": k, "loss": 1.0} | ({"val_loss": 2.0} if k == 2_500 else {}) for k in range(3_000)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (log,) = discover(tmp_path).logs
+    assert {k: len(s) for k, s in log.series.items()} == {"loss": 3_000, "val_loss": 1}
+    rows[2_900]["loss"] = 1  # an integer among floats
+    rows[2_950]["loss"] = float("nan")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (log,) = discover(tmp_path).logs
+    assert len(log.series["loss"]) == 3_000 and np.isnan(log.series["loss"].value[2_950])

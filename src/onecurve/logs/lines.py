@@ -18,7 +18,6 @@ from onecurve.run import Setting
 HYPERPARAMETERS, SUMMARIES = ("hparams", "log_hyperparameters"), ("summary", "log_summary")
 WORDS = ("nan", "inf", "-inf", "+inf", "infinity", "-infinity")
 """What loggers write for values that JSON lacks."""
-BARE = re.compile(rb"([:\[,]\s*)(-?Infinity|NaN)(?=\s*[,}\]])")
 STEPS = ("step", "global_step", "current_steps", "training_iteration", "iteration", "iter", "_step", "num_steps")
 ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 MEGATRON = re.compile(rb"^\s*(?:\[[^\]]*\]\s*)?iteration\s+(\d+)/\s*(\d+)\s*\|(.*)\|", re.IGNORECASE)
@@ -133,10 +132,30 @@ def _by_columns(path: Path) -> Lines | None:
 
 def _parsed(data: bytes) -> pl.DataFrame:
     try:
-        return pl.read_ndjson(data, infer_schema_length=None)
+        return _table(data)
     except pl.exceptions.PolarsError:
         # Python's own writer puts NaN and Infinity bare, which JSON does not know: as words they are read.
-        return pl.read_ndjson(BARE.sub(rb'\1"\2"', data), infer_schema_length=None)
+        for word in (b"NaN", b"Infinity", b"-Infinity"):
+            for colon in (b'": ', b'":'):
+                data = data.replace(colon + word, colon + b'"' + word + b'"')
+        return _table(data)
+
+
+def _table(data: bytes) -> pl.DataFrame:
+    """Records as columns, typed by their first thousand where these have every key; keys that come late need all."""
+    try:
+        table = pl.read_ndjson(data, infer_schema_length=1000)
+        if sum(_cells(column) for column in table) == data.count(b'":'):
+            return table
+    except pl.exceptions.PolarsError:
+        pass
+    return pl.read_ndjson(data, infer_schema_length=None)
+
+
+def _cells(column: pl.Series) -> int:
+    """Cells of a column and of what is nested in it that hold something."""
+    inner = sum(_cells(c) for c in column.struct.unnest()) if isinstance(column.dtype, pl.Struct) else 0
+    return column.len() - column.null_count() + inner
 
 
 def _columns(table: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
