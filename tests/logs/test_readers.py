@@ -352,3 +352,23 @@ def test_keys_that_come_late_are_read(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     (log,) = discover(tmp_path).logs
     assert len(log.series["loss"]) == 3_000 and np.isnan(log.series["loss"].value[2_950])
+
+
+def test_a_chart_exported_from_wandb_gives_its_runs(tmp_path):
+    lines = ['"Step","a b - train/loss","a b - train/loss__MIN","a b - train/loss__MAX","c - d - train/loss"']
+    lines += [f'"{k}","{3 - k / 10}","{3 - k / 10}","{3 - k / 10}",""' for k in range(5)] + ['"9","","","","1.5"']
+    (tmp_path / "wandb_export.csv").write_text("\n".join(lines))
+    first, second = discover(tmp_path / "wandb_export.csv").logs
+    assert (first.name, second.name) == ("a b", "c - d")
+    assert first.series["train/loss"].value.tolist() == [3 - k / 10 for k in range(5)]
+    assert second.series["train/loss"].step.tolist() == [9.0]
+    assert first.notes == ()
+    lines[3] = lines[3].replace('"2.8","2.8"', '"2.8","2.1"', 1)
+    (tmp_path / "wandb_export.csv").write_text("\n".join(lines))
+    assert "stands for several steps" in discover(tmp_path / "wandb_export.csv").logs[0].notes[0]
+
+
+def test_a_table_of_runs_from_wandb_is_refused(tmp_path):
+    (tmp_path / "runs.csv").write_text('"Name","State","Created","train/loss"\n"a","finished","2026","2.0"\n')
+    with pytest.raises(OnecurveError, match="W&B's table of runs, which holds no curve"):
+        read([tmp_path / "runs.csv"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -90,10 +91,25 @@ def _file(path: Path) -> list[Log]:
     if suffix in CONSOLE:
         log = lines.read_console(path)
         return [log] if log else []
+    if suffix == ".csv":
+        header = _header(path)
+        if wandb.claims_export(header):
+            return wandb.read_export(path)
+        if {"Name", "State"} <= set(header) and "Step" not in header:
+            raise OnecurveError(
+                f"{path}: W&B's table of runs, which holds no curve; export a chart of the loss as CSV, or name the "
+                "run's .wandb file"
+            )
     if path.name == "metrics.csv":
         log = _lightning(path)
         return [log] if log else []
     return []
+
+
+def _header(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        line = file.readline(1 << 20).decode(errors="replace")
+    return next(csv.reader([line.strip()]), [])
 
 
 def _is_trainers(path: Path) -> bool:

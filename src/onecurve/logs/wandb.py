@@ -1,4 +1,4 @@
-"""Weights & Biases offline runs: the `.wandb` file that its client writes, whatever its version installs.
+"""Weights & Biases: offline runs (the `.wandb` file that its client writes) and charts exported as CSV.
 
 The container is LevelDB's log: a header of 7 bytes, blocks of 32 KiB, in them fragments of 4 bytes of CRC-32, 2 of
 length and 1 of type (whole, first, middle, last). A record is a protobuf `Record`; read are history (field 2), config
@@ -13,9 +13,11 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
+
 from onecurve.errors import OnecurveError
 from onecurve.logs.lines import Points
-from onecurve.logs.log import Log, flat
+from onecurve.logs.log import Log, Series, flat
 from onecurve.logs.protobuf import fields, varint
 from onecurve.run import Setting
 
@@ -136,3 +138,42 @@ def _run(record: bytes, low: int, high: int, config: dict[str, object]) -> str:
         elif number == 8:
             name = record[a:b].decode() or name
     return name
+
+
+def claims_export(header: list[str]) -> bool:
+    """Whether a CSV file's header is that of a chart exported from the workspace."""
+    return header[:1] == ["Step"] and any(" - " in name for name in header[1:])
+
+
+def read_export(path: Path) -> list[Log]:
+    """The runs of a chart exported as CSV: columns ``Step`` and ``<run> - <metric>``, empty where a run has no point.
+
+    Columns of minima and maxima beside a metric that differ from it say that each point stands for several: a sample.
+    """
+    try:
+        table = pl.read_csv(path, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise OnecurveError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0][:200]}") from None
+    table = table.cast(pl.Float64, strict=False)  # numbers stand in quotes
+    if table["Step"].null_count() == table.height:
+        raise OnecurveError(f"{path}: a W&B export whose column Step holds no number; export the chart again")
+    series: dict[str, dict[str, Series]] = {}
+    binned: set[str] = set()
+    for column in table.columns[1:]:
+        run, dash, metric = column.rpartition(" - ")
+        rows = table.select("Step", column).drop_nulls()
+        if not dash or not rows.height:
+            continue
+        if metric.endswith(("__MIN", "__MAX")):
+            plain = f"{run} - {metric[:-5]}"
+            if plain in table.columns and bool((table[column] != table[plain]).any()):
+                binned.add(run)
+            continue
+        series.setdefault(run, {})[metric] = Series.of(rows["Step"].to_numpy(), rows[column].to_numpy())
+    if not series:
+        raise OnecurveError(f"{path}: a W&B export without a curve; its columns are {', '.join(table.columns[:10])}")
+    note = "each point stands for several steps (minimum and maximum differ): export more points, or the run itself"
+    return [
+        Log(run, "W&B CSV export", str(path), "step", metrics, notes=(note,) if run in binned else ())
+        for run, metrics in series.items()
+    ]
