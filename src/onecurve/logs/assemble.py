@@ -172,10 +172,10 @@ def _frame(
     scale = 1.0 if per_step is None else per_step
     data: dict[str, Any] = {"run": [name] * steps.size, axis: steps * scale}
     for metric, s in wanted.items():
-        cells: list[float | None] = [None] * steps.size
-        for at, value in zip(np.searchsorted(steps, s.step).tolist(), s.value.tolist(), strict=True):
-            cells[at] = value
-        data[metric] = pl.Series(metric, cells, dtype=pl.Float64)
+        cells, here = np.zeros(steps.size), np.zeros(steps.size, dtype=bool)
+        at = np.searchsorted(steps, s.step)
+        cells[at], here[at] = s.value, True
+        data[metric] = pl.select(pl.when(pl.Series(here)).then(pl.Series(cells))).to_series()
     frame = pl.DataFrame(data)
     told = {k: v for k, v in known.items() if k != "planned_steps" and k not in frame.columns}
     if "planned_steps" in known and columns.horizon is None:

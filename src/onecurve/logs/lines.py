@@ -18,6 +18,8 @@ from onecurve.run import Setting
 HYPERPARAMETERS, SUMMARIES = ("hparams", "log_hyperparameters"), ("summary", "log_summary")
 WORDS = ("nan", "inf", "-inf", "+inf", "infinity", "-infinity")
 """What loggers write for values that JSON lacks."""
+GENERIC = ("metrics", "log", "logs", "train", "trainer_log", "tracker_metrics", "result", "training_log", "history")
+"""Names of files that say nothing of their run, which is then called as its folder."""
 STEPS = ("step", "global_step", "current_steps", "training_iteration", "iteration", "iter", "_step", "num_steps")
 ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 MEGATRON = re.compile(rb"^\s*(?:\[[^\]]*\]\s*)?iteration\s+(\d+)/\s*(\d+)\s*\|(.*)\|", re.IGNORECASE)
@@ -73,7 +75,8 @@ def read_json_lines(path: Path) -> Log | None:
     if not series:
         return None
     dropped = {"torn last line": torn} if torn else {}
-    return Log(path.parent.name or path.stem, "JSON lines", str(path), step_name, series, settings, dropped=dropped)
+    name = path.parent.name if path.stem in GENERIC and path.parent.name else path.stem
+    return Log(name, "JSON lines", str(path), step_name, series, settings, dropped=dropped)
 
 
 Lines = tuple[dict[str, Series], dict[str, Setting], str, int]
