@@ -86,6 +86,14 @@ def test_what_cannot_be_a_reference_is_refused(runs, words):
         NoisyQuadratic.fit(runs)
 
 
+def test_a_reference_without_losses_is_refused():
+    run = noisy(1e6, CONSTANT)
+    curve = run.curves["val_loss"]
+    run.curves["val_loss"] = type(curve)(curve.x, curve.loss * np.nan, curve.kind)
+    with pytest.raises(OnecurveError, match="0 finite losses are too few for a reference"):
+        OwnNoise.fit([run], c=0.25)
+
+
 def test_c_cannot_come_from_constant_rates():
     with pytest.raises(OnecurveError, match="c cannot be fitted"):
         OwnNoise.fit([noisy(1e6, CONSTANT)])

@@ -117,3 +117,13 @@ def test_groups_have_names_that_people_use():
     assert group_of(run, "schedule") == "cosine, to 0.1"
     assert group_of(run, "size") == "100M"
     assert group_of(run, "run") == "planned"
+
+
+def test_a_law_that_predicts_a_loss_below_zero_has_failed_there():
+    class Broken(FinalLoss):
+        def predict(self, run, x):
+            return super().predict(run, x) - 9.0
+
+    got, failed = left_out_residuals(Broken, ladder(), None, "size")
+    assert not got
+    assert len(failed) == 4 and all("losses of 0 and below" in f for f in failed)

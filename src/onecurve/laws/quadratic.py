@@ -352,6 +352,8 @@ def flow_time(run: Run, x: FloatArray) -> FloatArray:
 
 def _longest(run: Run, loss: str | None) -> Reference:
     curve = run.curve(loss).finite()
+    if len(curve) < 2:
+        raise OnecurveError(f"{run.where}: {len(curve)} finite losses are too few for a reference; leave the run out")
     tau = flow_time(run, curve.x)
     rises = np.concatenate([[True], np.diff(tau) > 0])
     log_tau = np.log(tau[rises])

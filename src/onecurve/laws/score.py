@@ -136,7 +136,10 @@ def left_out_residuals(
             fitted = law.fit(others, loss)
             for run in group:
                 x, value = observed(law, run, loss)
-                r = np.log(value / fitted.predict(run, x)) / fitted.stretch(run)
+                predicted = fitted.predict(run, x)
+                if np.any(predicted <= 0):
+                    raise OnecurveError(f"the law predicts losses of 0 and below for {run.config.name}")
+                r = np.log(value / predicted) / fitted.stretch(run)
                 good = np.isfinite(r)
                 if good.any():
                     out.append(Residuals(run, name, x[good] / run.end, r[good]))
