@@ -108,8 +108,11 @@ def _file(path: Path) -> list[Log]:
 
 def _header(path: Path) -> list[str]:
     with path.open("rb") as file:
-        line = file.readline(1 << 20).decode(errors="replace")
-    return next(csv.reader([line.strip()]), [])
+        line = file.readline(100_000).decode(errors="replace")
+    try:
+        return next(csv.reader([line.strip()]), [])
+    except csv.Error:
+        return []
 
 
 def _is_trainers(path: Path) -> bool:
