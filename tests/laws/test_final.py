@@ -77,3 +77,14 @@ def test_far_beyond_the_ladder_the_band_knows_that_the_floor_is_not_known():
     assert far > 1.5 * near * far_stretch / near_stretch
     low, high = law.interval(planned(16e9, 32e10), [32e10])
     assert low[0] < 1.0 + 100.0 * (6.0 * 16e9 * 32e10) ** -0.15 < high[0]
+
+
+def test_sizes_of_one_compute_have_no_slope():
+    runs = [
+        Run(
+            planned(n, 1e14 / n).config, {"v": Curve(np.array([0.5, 1.0]) * 1e14 / n, np.array([2.0, 1.9]), "held-out")}
+        )
+        for n in SIZES
+    ]
+    with pytest.raises(OnecurveError, match="5 sizes have nearly the same compute"):
+        FinalLoss.fit(runs)

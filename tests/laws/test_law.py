@@ -335,3 +335,12 @@ def test_a_log_that_is_denser_at_the_start_does_not_count_more_there():
     assert w.mean() == pytest.approx(1.0)
     assert w[:46].sum() == pytest.approx(w[46:].sum())
     assert w[:46][x[:46] < 0.5].sum() / w[:46].sum() == pytest.approx(0.43, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("size", "horizon", "words"),
+    [(0, 1e9, "n_params is 0.0"), (float("nan"), 1e9, "n_params is nan"), (1e6, -1.0, "horizon is -1.0")],
+)
+def test_a_planned_run_that_cannot_be_is_refused(size, horizon, words):
+    with pytest.raises(OnecurveError, match=words):
+        planned(size, horizon)

@@ -87,7 +87,7 @@ def test_an_optimum_beyond_the_data_is_said_to_be():
 
 def test_tokens_per_parameter_need_two_and_a_constant_rate():
     true = TokensPerParameter(NOTHING, 0.35, 20.0)
-    with pytest.raises(OnecurveError, match="at 2 tokens per parameter or more; got 1"):
+    with pytest.raises(OnecurveError, match="at 2 tokens per parameter or more, a tenth apart; got 1"):
         TokensPerParameter.fit(of_law(true, [constant(1e6, 2e7)]))
     with pytest.raises(OnecurveError, match="linear schedule is not constant"):
         TokensPerParameter.fit([trained(at_timescale(0.1), lambda x: 2 + 0 * x)])

@@ -372,3 +372,9 @@ def test_a_table_of_runs_from_wandb_is_refused(tmp_path):
     (tmp_path / "runs.csv").write_text('"Name","State","Created","train/loss"\n"a","finished","2026","2.0"\n')
     with pytest.raises(OnecurveError, match="W&B's table of runs, which holds no curve"):
         read([tmp_path / "runs.csv"])
+
+
+def test_numbers_of_any_width_are_numbers(tmp_path):
+    (tmp_path / "metrics.csv").write_text("step,train_loss\n1,2.0\n123456789012345678901234567890,1.0\n")
+    (log,) = discover(tmp_path).logs
+    assert log.series["train_loss"].step.tolist() == [1.0, 123456789012345678901234567890.0]

@@ -128,7 +128,10 @@ def predict(
         columns = {"x": x, "predicted": chosen.predict(run, x), "low": low, "high": high}
         if run.curves:
             curve = run.curve(loss).finite()
-            columns["loss"] = np.interp(x, curve.x, curve.loss, left=np.nan, right=np.nan)
+            if not len(curve):
+                raise OnecurveError(f"{run.where}: all its losses are NaN or infinite; leave the run out")
+            scale = curve.loss[-1] if chosen.normalised else 1.0
+            columns["loss"] = np.interp(x, curve.x, curve.loss / scale, left=np.nan, right=np.nan)
         curves.append({"run": run.config.name, "law": chosen.name, "x_name": run.x_name, **columns})
     if figure is not None:
         from onecurve.report.laws import save_predictions

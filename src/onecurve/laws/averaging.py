@@ -71,10 +71,10 @@ class MovingAverage(Law):
     def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit start and rest to normalised curves from a fifth of the run on."""
         scales = [timescale(run) for run in runs]
-        if len(set(scales)) < 2:
+        if not scales or np.ptp(np.log(scales)) < np.log(1.1):
             raise OnecurveError(
-                f"moving-average needs runs of at least 2 timescales B / (eta lambda D); got {len(set(scales))}: vary "
-                "weight decay, batch or learning rate"
+                "moving-average needs runs of at least 2 timescales B / (eta lambda D), a tenth apart; got "
+                f"{', '.join(f'{v:.3g}' for v in scales[:1]) or 'none'}: vary weight decay, batch or learning rate"
             )
         curves = normalised(runs, loss, GRID)
         decay, noise, ends = [], [], []

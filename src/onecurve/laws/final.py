@@ -63,6 +63,11 @@ class FinalLoss(Law):
         mean = np.array([s.mean() for s in seeds])
         if not np.all(mean > 0):
             raise OnecurveError(f"a final loss of {mean.min():g} has no logarithm; final is fitted to losses above 0")
+        if not np.ptp(np.log(compute)) > 0.1:
+            raise OnecurveError(
+                f"all {mean.size} sizes have nearly the same compute ({human(compute[0])}), so no slope follows; final "
+                "needs sizes that were trained for different computes"
+            )
         warnings = list(sampled.warnings)
         if mean.size >= MIN_SIZES:
             got = fit_floor(compute, mean, seeds)

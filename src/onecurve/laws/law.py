@@ -127,7 +127,7 @@ class Law(ABC):
         return replace(self, band=band)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, in full precision; `onecurve.laws.load` is the way back."""
+        """Everything as plain values, in full precision; `onecurve.laws.registry.load` is the way back."""
         return {"law": self.name, "version": VERSION, **_adapter(type(self)).dump_python(self, mode="python")}
 
     @classmethod
@@ -191,5 +191,16 @@ def planned(
     **settings: Any,
 ) -> Run:
     """A run that has not been trained, for a law to predict; ``settings`` are fields of `RunConfig`."""
-    config = RunConfig(name="planned", n_params=float(n_params), horizon=float(horizon), schedule=schedule, **settings)
+    numbers = {"n_params": n_params, "horizon": horizon} | {k: v for k, v in settings.items() if v is not None}
+    for name, value in numbers.items():
+        if isinstance(value, float) and not np.isfinite(value):
+            raise OnecurveError(f"the planned run's {name} is {value}; give a finite number")
+    try:
+        config = RunConfig(
+            name="planned", n_params=float(n_params), horizon=float(horizon), schedule=schedule, **settings
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise OnecurveError(f"the planned run's {where} is {first['input']!r}: {first['msg'].lower()}") from None
     return Run(config, {}, x_name)

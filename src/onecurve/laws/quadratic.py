@@ -12,7 +12,7 @@ its path, and the loss follows the rate with a lag::
     L(tau) = L_ref(tau) + c [(1 - a)(s - 1) + a (s_lag - 1)] g_ref(tau) S^-b
 
 with S the mean of s over tau with weight tau^4 and s_lag the mean with weight tau^100 (s about 1 % of tau ago). This
-form is our own; what it gains is in docs/predict.md.
+form is our own; what it gains is in docs/laws.md.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class TokensPerParameter(Law):
         for run in runs:
             refuse_decay(run, cls.name)
         ratio = np.array([run.end / run.config.n_params for run in runs])
-        if np.unique(ratio).size < 2:
+        if not ratio.size or np.ptp(np.log(ratio)) < np.log(1.1):
             raise OnecurveError(
-                f"{cls.name} needs runs at 2 tokens per parameter or more; got {np.unique(ratio).size}: a run cut at "
+                f"{cls.name} needs runs at 2 tokens per parameter or more, a tenth apart; got 1: a run cut at "
                 "half its length is one, at a constant rate"
             )
         curves = normalised(runs, loss, GRID)

@@ -150,7 +150,7 @@ def _lightning(path: Path) -> Log | None:
     for name in table.columns:
         if name == step or not table[name].dtype.is_numeric():
             continue
-        rows = table.select(step, name).drop_nulls()
+        rows = table.select(pl.col(step, name).cast(pl.Float64)).drop_nulls()  # numbers may be wider than numpy knows
         if rows.height:
             series[name] = Series.of(rows[step].to_numpy(), rows[name].to_numpy())
     folder = path.parent
