@@ -36,6 +36,18 @@ HeldOut = Annotated[
 ]
 
 
+def write_json(path: Path, content: object) -> None:
+    """Write JSON in full precision in one step; ``-`` is stdout."""
+    from onecurve.store import dumps, write_atomic
+
+    text = dumps(content)
+    if str(path) == "-":
+        print(text)
+        return
+    with writing(path):
+        write_atomic(path, text + "\n")
+
+
 @contextmanager
 def writing(path: Path) -> Generator[None, None, None]:
     """A file that cannot be written is the user's to mend: one message instead of a traceback."""

@@ -96,16 +96,9 @@ def _floor(text: str) -> Any:
 
 def write(results: list[Collapse], json: Path | None, report: Path | None, figure: Path | None) -> None:
     """Write what was asked for, each file in one step."""
-    from onecurve.store import dumps, write_atomic
-
     if json is not None:
         dicts = [c.to_dict() for c in results]
-        text = dumps(dicts[0] if len(dicts) == 1 else {"families": dicts})
-        if str(json) == "-":
-            print(text)
-        else:
-            with a.writing(json):
-                write_atomic(json, text + "\n")
+        a.write_json(json, dicts[0] if len(dicts) == 1 else {"families": dicts})
     if figure is not None:
         from onecurve.report import save_figure
 

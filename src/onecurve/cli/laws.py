@@ -74,7 +74,7 @@ def fit(
         for note in notes:
             print(f"note: {note}")
     if out is not None:
-        _write(out, found.to_dict())
+        a.write_json(out, found.to_dict())
 
 
 def predict(
@@ -139,7 +139,7 @@ def predict(
         with a.writing(figure):
             save_predictions(figure, chosen, asked, loss)
     if json is not None:
-        _write(json, curves[0] if len(curves) == 1 else {"curves": curves})
+        a.write_json(json, curves[0] if len(curves) == 1 else {"curves": curves})
     if json is None or str(json) != "-":
         _show_curves(chosen, curves)
 
@@ -200,7 +200,7 @@ def score(
     with _progress("runs left out in turn") as bar:
         result = judge(kind, every, loss, leave_out=leave_out, progress=bar, **told)  # pyright: ignore
     if json is not None:
-        _write(json, result.to_dict())
+        a.write_json(json, result.to_dict())
     if json is None or str(json) != "-":
         _show_score(result)
 
@@ -262,16 +262,6 @@ def _schedule(shape: str, warmup: float, decay_frac: float, final: float) -> Any
         first = error.errors()[0]
         where = "--" + (".".join(map(str, first["loc"])) or "schedule").replace("_", "-").replace("shape", "schedule")
         raise OnecurveError(f"{where} is {first['input']!r}: {first['msg'].lower()}") from None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    from onecurve.store import dumps, write_atomic
-
-    if str(path) == "-":
-        print(dumps(content))
-        return
-    with a.writing(path):
-        write_atomic(path, dumps(content) + "\n")
 
 
 def _progress(words: str) -> AbstractContextManager[Any]:

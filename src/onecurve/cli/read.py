@@ -41,23 +41,16 @@ def command(
     """
     from onecurve.errors import OnecurveError
     from onecurve.frame import Columns
-    from onecurve.logs import read
-    from onecurve.logs.discover import discover
+    from onecurve.logs import find, read_found
 
     columns = Columns(run, x, loss, size, seed, horizon, compute, held_out)
-    logs: list[Log] = []
-    plain = 0
-    for path in data:
-        if not path.exists():
-            raise OnecurveError(f"{path}: no such file or folder")
-        found = discover(path)
-        logs += found.logs
-        plain += len(found.folders) + len(found.tables)
+    found = [(path, find(path)) for path in data]
+    logs = [log for _, held in found for log in held.logs]
     if logs:
         _show_logs(logs, columns)
     table = None
     try:
-        table = read(data, runs, columns)
+        table = read_found(found, runs, columns)
     except OnecurveError as error:
         if not logs or out is not None:
             raise

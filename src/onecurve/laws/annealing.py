@@ -106,7 +106,7 @@ def annealed(run: Run, x: FloatArray, momentum: float) -> FloatArray:
     from scipy.signal import lfilter
 
     path = path_of(run)
-    s = np.where(path.x < path.warm, 1.0, path.s)
+    s = path.after_warmup
     spacing = np.diff(path.x)
     if np.ptp(spacing) <= 1e-9 * path.x[-1]:
         at = np.concatenate([[path.x[0] - spacing[0]], path.x])

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from onecurve.controls import controls
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.estimate import Points, normalised, solve
+from onecurve.laws.estimate import normalised_points, solve
 from onecurve.laws.law import Intervals, Law
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
@@ -76,7 +76,7 @@ class MovingAverage(Law):
                 "moving-average needs runs of at least 2 timescales B / (eta lambda D), a tenth apart; got "
                 f"{', '.join(f'{v:.3g}' for v in scales[:1]) or 'none'}: vary weight decay, batch or learning rate"
             )
-        curves = normalised(runs, loss, GRID)
+        points = normalised_points(runs, loss, GRID)
         decay, noise, ends = [], [], []
         for run, tau in zip(runs, scales, strict=True):
             path = path_of(run)
@@ -86,8 +86,6 @@ class MovingAverage(Law):
             ends.append((left[-1], summed[-1]))
         d, v = np.concatenate(decay), np.concatenate(noise)
         d1, v1 = np.repeat(np.array(ends), GRID.size, axis=0).T
-        owner = np.repeat(np.arange(len(runs)), GRID.size)
-        points = Points(tuple(runs), np.tile(GRID, len(runs)), curves.ravel(), owner, {})
 
         def model(p: FloatArray) -> tuple[FloatArray, FloatArray]:
             start, rest = np.exp(p).T[:, :, None]

@@ -126,9 +126,13 @@ def _along(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """At each x: summed rate, 1 - s, 1 - s_lag and the mean of s."""
     path = path_of(run)
-    s = np.where(path.x < path.warm, 1.0, path.s)
     mean, lagging = (path.at(x, path.mean(weight)) for weight in memory)
-    return np.maximum(path.at(x, path.tau), 1e-300), 1.0 - path.at(x, s), 1.0 - lagging, np.maximum(mean, 1e-6)
+    return (
+        np.maximum(path.at(x, path.tau), 1e-300),
+        1.0 - path.at(x, path.after_warmup),
+        1.0 - lagging,
+        np.maximum(mean, 1e-6),
+    )
 
 
 def _starts(model: Callable[[FloatArray], tuple[FloatArray, FloatArray]], loss: FloatArray) -> FloatArray:

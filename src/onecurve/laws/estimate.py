@@ -94,6 +94,13 @@ def normalised(runs: Sequence[Run], loss: str | None, fraction: FloatArray) -> F
     return np.array(rows)
 
 
+def normalised_points(runs: Sequence[Run], loss: str | None, fraction: FloatArray) -> Points:
+    """The points of normalised curves at the given fractions, run by run."""
+    curves = normalised(runs, loss, fraction)
+    owner = np.repeat(np.arange(len(runs)), fraction.size)
+    return Points(tuple(runs), np.tile(fraction, len(runs)), curves.ravel(), owner, {})
+
+
 def refuse_several_sizes(runs: Sequence[Run], law: str) -> None:
     """OnecurveError unless all runs are of one size."""
     if not runs:
@@ -145,7 +152,6 @@ def solve(
     upper: ArrayLike,
     *,
     weights: FloatArray | None = None,
-    seed: int = 0,
     allowed_at: Sequence[str] = (),
     intervals: Intervals = "bootstrap",
 ) -> Fitted:
@@ -173,7 +179,7 @@ def solve(
 
     given = None if weights is None else weights[None]
     best = search(residuals, starts, lower, upper, huber=HUBER, weights=given)
-    draws, words = _bootstrap(residuals, points, best, lower, upper, given, DRAWS, seed)
+    draws, words = _bootstrap(residuals, points, best, lower, upper, given)
     ends = np.quantile(draws, [0.05, 0.95], axis=0)
     if intervals == "profile":
         ends, words = _profiles(residuals, points, best, lower, upper, given, np.ptp(ends, axis=0)), "profiles"
@@ -228,10 +234,8 @@ def _bootstrap(
     lower: FloatArray,
     upper: FloatArray,
     weights: FloatArray | None,
-    draws: int,
-    seed: int,
 ) -> tuple[FloatArray, str]:
-    """Parameters (draws, P) for other weights of the data's units, and what the units are.
+    """Parameters (DRAWS, P) for other weights of the data's units, and what the units are.
 
     Each is one Gauss-Newton step from the optimum with its own gradient and normal matrix, which are sums over units:
     the cost does not grow with draws times points.
@@ -249,7 +253,7 @@ def _bootstrap(
     first = np.flatnonzero(np.diff(unit[order], prepend=-1))
     gradient = np.add.reduceat((w * influence)[order, None] * jac[order], first)
     normal = np.add.reduceat((w * bend)[order, None, None] * jac[order, :, None] * jac[order, None, :], first)
-    share = np.random.default_rng(seed).dirichlet(np.ones(first.size), size=draws)
+    share = np.random.default_rng(0).dirichlet(np.ones(first.size), size=DRAWS)
     curvature = np.tensordot(share, normal, axes=1)
     diagonal = np.einsum("spp->sp", curvature)
     diagonal[...] = np.where(diagonal > 0, diagonal * (1.0 + 1e-10), 1.0)

@@ -59,7 +59,7 @@ class Band:
     """How far runs that a law had not seen lay from its prediction, by training fraction.
 
     Half-widths of the central 90 % of log residuals. Made by leaving out each group of runs in turn
-    (`onecurve.laws.score.calibrate`).
+    (`onecurve.laws.score.calibrated`).
     """
 
     fraction: Array
@@ -128,7 +128,7 @@ class Law(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, in full precision; `onecurve.laws.registry.load` is the way back."""
-        return {"law": self.name, "version": VERSION, **_adapter(type(self)).dump_python(self, mode="python")}
+        return {"law": self.name, "version": VERSION, **TypeAdapter(type(self)).dump_python(self, mode="python")}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], source: str = "the law") -> Self:
@@ -141,7 +141,7 @@ class Law(ABC):
             )
         inner = {k: v for k, v in content.items() if k not in ("law", "version")}
         try:
-            return _adapter(cls).validate_python(inner)
+            return TypeAdapter(cls).validate_python(inner)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "its content"
@@ -177,10 +177,6 @@ def bootstrap_only(law: str, intervals: Intervals) -> None:
     """OnecurveError where a law is asked for profiles that it does not have."""
     if intervals != "bootstrap":
         raise OnecurveError(f"{law} has no profile intervals; leave --intervals out")
-
-
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def planned(

@@ -34,6 +34,11 @@ class Path:
     warm: float
     """x at which the warmup ends."""
 
+    @property
+    def after_warmup(self) -> FloatArray:
+        """(T,) s with the warmup as 1: the rise to the peak is no decay."""
+        return np.where(self.x < self.warm, 1.0, self.s)
+
     def at(self, x: ArrayLike, values: FloatArray) -> FloatArray:
         """Values of the path at other x, linearly between its points."""
         return np.interp(np.asarray(x, dtype=np.float64), self.x, values)
@@ -43,7 +48,7 @@ class Path:
 
         Weight 0 is the plain mean along the path; with a large weight k it is s about 1 / k of tau ago.
         """
-        s = np.where(self.x < self.warm, 1.0, self.s)
+        s = self.after_warmup
         middle = np.concatenate([s[:1], 0.5 * (s[1:] + s[:-1])])
         out = np.ones_like(s)
         power = weight + 1.0

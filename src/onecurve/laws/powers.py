@@ -22,6 +22,8 @@ from onecurve.run import Run, human
 
 SAMPLES = 60
 """Log-spaced points a size: long curves count no more than short ones."""
+LEAST = 3
+"""Sizes that tell a floor from the size's own term."""
 NAMES = ("n_amplitude", "n_exponent", "t_amplitude", "t_exponent", "floor")
 
 
@@ -121,14 +123,11 @@ def size_curves(
     runs: Sequence[Run],
     loss: str | None,
     window: tuple[float, float | None],
-    samples: int = SAMPLES,
-    law: str = "powers",
-    least: int = 3,
 ) -> Points:
-    """One curve a size, the mean over its seeds, at ``samples`` log-spaced x within the window (log-log)."""
+    """One curve a size, the mean over its seeds, at 60 log-spaced x within the window (log-log)."""
     groups: dict[float, list[Run]] = {}
     for run in runs:
-        refuse_decay(run, law)
+        refuse_decay(run, SumOfPowers.name)
         groups.setdefault(run.config.n_params, []).append(run)
     members, xs, ys, short = [], [], [], []
     for n, group in sorted(groups.items()):
@@ -145,17 +144,17 @@ def size_curves(
         if not low < high:
             short.append(human(n))
             continue
-        at = np.geomspace(low, high, samples)
+        at = np.geomspace(low, high, SAMPLES)
         xs.append(at)
         ys.append(np.exp(np.interp(np.log(at), np.log(curves[0].x[good]), np.log(mean[good]))))
         members.append(group[0])
-    if len(members) < least:
+    if len(members) < LEAST:
         ends = f"; {', '.join(short)} end before {window[0]:g} of their horizon" if short else ""
         raise OnecurveError(
-            f"{law} needs constant-rate runs of at least {least} sizes, because the loss at one size cannot tell a "
+            f"powers needs constant-rate runs of at least {LEAST} sizes, because the loss at one size cannot tell a "
             f"floor from the size's own term; got {len(members)} ({', '.join(human(n) for n in sorted(groups))}){ends}"
         )
-    owner = np.repeat(np.arange(len(members)), samples)
+    owner = np.repeat(np.arange(len(members)), SAMPLES)
     averaged = len(runs) - len(groups)
     dropped = {"runs averaged with the first of their size": averaged, "sizes that end before the window": len(short)}
     return Points(tuple(members), np.concatenate(xs), np.concatenate(ys), owner, dropped)

@@ -316,10 +316,9 @@ def features(
     path: Path, x: FloatArray, table: Reference
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     """At each x: reference loss, s - 1 and its lagging mean, reference noise, and log of the mean of s."""
-    s = np.where(path.x < path.warm, 1.0, path.s)
     loss, noise = table.at(path.at(x, path.tau))
     mean = np.maximum(path.at(x, path.mean(MEAN)), 1e-6)
-    return loss, path.at(x, s) - 1.0, path.at(x, path.mean(LAG)) - 1.0, noise, np.log(mean)
+    return loss, path.at(x, path.after_warmup) - 1.0, path.at(x, path.mean(LAG)) - 1.0, noise, np.log(mean)
 
 
 def decayed_at(run: Run, x: FloatArray) -> np.ndarray:

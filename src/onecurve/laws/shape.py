@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.estimate import Points, normalised, solve
+from onecurve.laws.estimate import normalised_points, solve
 from onecurve.laws.law import Intervals, Law
 from onecurve.laws.powers import refuse_decay
 from onecurve.run import Run
@@ -50,10 +50,8 @@ class TokensPerParameter(Law):
                 f"{cls.name} needs runs at 2 tokens per parameter or more, a tenth apart; got 1: a run cut at "
                 "half its length is one, at a constant rate"
             )
-        curves = normalised(runs, loss, GRID)
-        owner = np.repeat(np.arange(len(runs)), GRID.size)
-        points = Points(tuple(runs), np.tile(GRID, len(runs)), curves.ravel(), owner, {})
-        log_v, log_x = np.log(ratio)[owner], np.log(points.x)
+        points = normalised_points(runs, loss, GRID)
+        log_v, log_x = np.log(ratio)[points.run], np.log(points.x)
 
         def model(p: FloatArray) -> tuple[FloatArray, FloatArray]:
             a, log_optimum = p.T[:, :, None]

@@ -12,7 +12,7 @@ from pathlib import Path
 from onecurve.errors import OnecurveError
 from onecurve.frame import Columns, Table, runs_from_frame
 from onecurve.logs.assemble import table_of
-from onecurve.logs.discover import discover
+from onecurve.logs.discover import Found, discover
 from onecurve.logs.tables import TABLES, read_table
 from onecurve.store import read_run
 
@@ -24,12 +24,25 @@ def read(paths: Sequence[Path | str], runs: Path | str | None = None, columns: C
 
     Raises OnecurveError naming the path, what was found there and what would be accepted.
     """
+    return read_found([(path, find(path)) for path in map(Path, paths)], runs, columns)
+
+
+def find(path: Path) -> Found:
+    """What a path holds; OnecurveError where there is no such path."""
+    if not path.exists():
+        near = f"; {path.parent} holds {_listing(path.parent)}" if path.parent.is_dir() else ""
+        raise OnecurveError(f"{path}: no such file or folder{near}")
+    return discover(path)
+
+
+def read_found(found: Sequence[tuple[Path, Found]], runs: Path | str | None, columns: Columns | None) -> Table:
+    """All runs of what was found, as `read` gives them."""
     settings = None if runs is None else read_table(Path(runs))
     out = Table([], {}, [])
     told = [f"--{name}" for name in ("run", "x", "size", "seed", "horizon", "compute") if getattr(columns, name, None)]
     told += ["--runs"] if runs is not None else []
-    for path in map(Path, paths):
-        for part in _read_one(path, settings, columns, told):
+    for path, held in found:
+        for part in _tables(path, held, settings, columns, told):
             out.runs.extend(part.runs)
             out.warnings.extend(part.warnings)
             for what, count in part.dropped.items():
@@ -37,13 +50,7 @@ def read(paths: Sequence[Path | str], runs: Path | str | None = None, columns: C
     return out
 
 
-def _read_one(path: Path, settings: object, columns: Columns | None, told: list[str]) -> list[Table]:
-    if not path.exists():
-        near = f"; {path.parent} holds {_listing(path.parent)}" if path.parent.is_dir() else ""
-        raise OnecurveError(f"{path}: no such file or folder{near}")
-    if path.is_file() and path.suffix.lower() == ".parquet":
-        return [runs_from_frame(read_table(path), settings, columns, source=str(path))]
-    found = discover(path)
+def _tables(path: Path, found: Found, settings: object, columns: Columns | None, told: list[str]) -> list[Table]:
     parts = []
     if found.folders:
         ignored = f"{', '.join(told)} ignored for {path}: a run directory says itself what is what"

@@ -61,8 +61,8 @@ def _positive(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
-def mended(log: Log, columns: Columns) -> tuple[Log, list[str]]:
-    """The series of a log that a run is made of, mended, and what there is to say of it."""
+def mended(log: Log, columns: Columns) -> Log:
+    """A log with the series that a run is made of, mended; its notes say what was done."""
     losses = (columns.loss,) if columns.loss else (*HELD_OUT, *TRAINING)
     wanted = {*losses, *TOKENS, *(n for names in SIGNALS.values() for n in names)}
     chosen = {name: s for name, s in log.series.items() if name in wanted and len(s)}
@@ -95,7 +95,7 @@ def mended(log: Log, columns: Columns) -> tuple[Log, list[str]]:
                 made = interval_means(made)
                 notes.append(f"{name} is a mean over the steps since the point before: placed in the middle of them")
         series[name] = made
-    return replace(log, series=series, dropped=dropped, notes=tuple(notes)), notes
+    return replace(log, series=series, dropped=dropped, notes=tuple(notes))
 
 
 def tokens_of(log: Log, known: dict[str, Setting]) -> tuple[float | None, str]:
@@ -127,12 +127,12 @@ def table_of(logs: Sequence[Log], settings: object, columns: Columns | None, lab
     bare: list[OnecurveError] = []
     for log in logs:
         try:
-            mended_log, notes = mended(log, columns)
+            mended_log = mended(log, columns)
         except OnecurveError as error:
             bare.append(error)  # logs without a loss lie beside others: metrics by group, system statistics
             continue
         known = configured(log.settings)
-        warnings += [f"{log.name}: {note}" for note in notes]
+        warnings += [f"{log.name}: {note}" for note in mended_log.notes]
         made.append((mended_log, known, tokens_of(mended_log, known)[0]))
     if not made:
         raise bare[0]

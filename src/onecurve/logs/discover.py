@@ -13,11 +13,11 @@ import polars as pl
 from onecurve.errors import OnecurveError
 from onecurve.logs import databases, huggingface, lines, tensorboard, wandb
 from onecurve.logs.log import Log, Series
+from onecurve.logs.tables import TABLES
 from onecurve.store import is_run
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 CONSOLE = (".log", ".txt", ".out", ".err")
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
 
 @dataclass
