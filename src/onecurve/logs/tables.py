@@ -16,9 +16,6 @@ def read_table(path: Path) -> pl.DataFrame:
     """Read one table. Raises OnecurveError for a missing, empty or damaged file, or one that is not what it says."""
     if not path.is_file():
         raise OnecurveError(f"{path}: {'a folder, not a table' if path.is_dir() else 'no such file'}")
-    kind = path.suffix.lower()
-    if kind not in TABLES:
-        raise OnecurveError(f"{path}: a table ends in {', '.join(TABLES)}; got {kind or 'no ending'!r}")
     try:
         with path.open("rb") as file:
             head = file.read(4096)
@@ -26,6 +23,9 @@ def read_table(path: Path) -> pl.DataFrame:
         raise OnecurveError(f"{path}: cannot be read: {error.strerror}") from None
     if not head:
         raise OnecurveError(f"{path}: the file is empty; was it written to its end, and is it the one meant?")
+    kind = path.suffix.lower()
+    if kind not in TABLES:
+        raise OnecurveError(f"{path}: a table ends in {', '.join(TABLES)}; got {kind or 'no ending'!r}")
     parquet = head.startswith(b"PAR1")
     if parquet != (kind == ".parquet"):
         is_, says = ("a Parquet file", kind) if parquet else ("no Parquet file", ".parquet")
