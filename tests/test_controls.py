@@ -80,7 +80,15 @@ def test_what_some_runs_lack_is_unknown_and_counted():
 def test_tokens_per_parameter_mean_nothing_off_a_token_axis():
     pair = [config(), config(horizon=200e6, learning_rate=1e-3)]
     assert [f.control for f in differences(pair)] == ["tokens per parameter"]
-    assert differences(pair, x_is_tokens=False) == []
+    (found,) = [f for f in differences(pair, "epochs") if f.control == "tokens per parameter"]
+    assert found.level == "unknown"
+
+
+def test_steps_are_counted_as_steps():
+    steps = config(horizon=2e3)
+    assert controls(steps, "steps").timescale == pytest.approx(1 / (1e-2 * 0.1 * 2e3))
+    assert controls(steps, "steps").tokens_per_param == pytest.approx(2e3 * 1e4 / 1e6)
+    assert controls(config(batch_tokens=None), "steps").tokens_per_param is None
 
 
 def at_width(width: int, rate: float, base: float | None = 0.01) -> RunConfig:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onecurve.run import RunConfig, human
+from onecurve.errors import OnecurveError
+from onecurve.run import Run, RunConfig, human
 
 RATIO_WARNS = 1.15
 RATIO_FAILS = 1.5
@@ -30,8 +31,33 @@ class Controls:
     parameterisation: str | None
 
 
-def controls(config: RunConfig) -> Controls:
-    """The controls that a run's recorded settings imply.
+def timescale(run: Run) -> float:
+    """The AdamW timescale of a run as a share of it. Raises OnecurveError where it is not known, or infinite."""
+    value = controls(run.config.model_copy(update={"horizon": run.end}), run.unit).timescale
+    if value is None:
+        raise OnecurveError(
+            f"{run.where}: its timescale B / (eta lambda D) is not known; the run table needs batch_tokens, "
+            "learning_rate and weight_decay, and x must be in tokens or steps"
+        )
+    if not 0 < value < np.inf:
+        name = "weight_decay" if run.config.learning_rate else "learning_rate"
+        raise OnecurveError(f"{run.where}: its {name} is 0, so its timescale is infinite; leave the run out")
+    return value
+
+
+def tokens_per_param(run: Run) -> float:
+    """D / N of a run. Raises OnecurveError where x does not tell its tokens."""
+    value = controls(run.config.model_copy(update={"horizon": run.end}), run.unit).tokens_per_param
+    if value is None:
+        raise OnecurveError(
+            f"{run.where}: its tokens per parameter are not known with x in {run.x_name!r}; choose a column of tokens "
+            "with --x, or give batch_tokens beside steps"
+        )
+    return value
+
+
+def controls(config: RunConfig, unit: str = "tokens") -> Controls:
+    """The controls that a run's recorded settings imply; ``unit`` is what its horizon counts (`Run.unit`).
 
     Examples:
         >>> config = RunConfig(name="a", n_params=6.1e8, horizon=4.88e10, batch_tokens=504 * 2048.0,
@@ -40,14 +66,18 @@ def controls(config: RunConfig) -> Controls:
         0.104
     """
     c = config
-    timescale = None
-    if None not in (c.batch_tokens, c.learning_rate, c.weight_decay, c.horizon):
+    timescale = tokens = None
+    step = {"tokens": c.batch_tokens, "samples": c.batch_tokens, "steps": 1.0}.get(unit)
+    if None not in (step, c.learning_rate, c.weight_decay, c.horizon):
         product = c.learning_rate * c.weight_decay * c.horizon  # type: ignore[operator]
-        timescale = c.batch_tokens / product if product > 0 else float("inf")  # type: ignore[operator]
+        timescale = step / product if product > 0 else float("inf")  # type: ignore[operator]
+    a_unit = {"tokens": 1.0, "samples": 1.0, "steps": c.batch_tokens}.get(unit)
+    if c.horizon is not None and a_unit is not None:
+        tokens = c.horizon * a_unit
     schedule = c.schedule
     return Controls(
         timescale=timescale,
-        tokens_per_param=None if c.horizon is None else c.horizon / c.n_params,
+        tokens_per_param=None if tokens is None else tokens / c.n_params,
         schedule=None if schedule is None else str(schedule.model_copy(update={"warmup": 0.0})),
         warmup=None if schedule is None else schedule.warmup,
         parameterisation=c.parameterisation,
@@ -64,20 +94,21 @@ class Finding:
     text: str
 
 
-def differences(configs: Sequence[RunConfig], x_is_tokens: bool = True) -> list[Finding]:
+def differences(configs: Sequence[RunConfig], unit: str = "tokens") -> list[Finding]:
     """What differs between the controls of several runs, worst first within the order in which to check.
 
     The order: timescale (called batch where the batch alone moves it), tokens per parameter, schedule and warmup,
     parameterisation (one for all, and a hidden learning rate that falls as 1 / width, as the optimum does under muP).
     Timescales or tokens per parameter that differ by more than a factor 1.5 fail, by more than 1.15 warn; warmup
-    shares that differ by more than .02 warn. Tokens per parameter are left out where x is not in tokens.
+    shares that differ by more than .02 warn. ``unit`` is what the horizons count (`Run.unit`).
     """
-    each = [controls(c) for c in configs]
+    each = [controls(c, unit) for c in configs]
     sizes = [c.n_params for c in configs]
-    found = [_timescale(configs, [c.timescale for c in each])]
-    if x_is_tokens:
-        words = "tokens per parameter D/N"
-        found.append(_ratio("tokens per parameter", words, [c.tokens_per_param for c in each], sizes))
+    ratios = [c.tokens_per_param for c in each]
+    found = [
+        _timescale(configs, [c.timescale for c in each]),
+        _ratio("tokens per parameter", "tokens per parameter D/N", ratios, sizes),
+    ]
     found.append(_same("schedule", [c.schedule for c in each]))
     found.append(_warmup([c.warmup for c in each]))
     found.append(_same("parameterisation", [c.parameterisation for c in each]))

@@ -120,7 +120,7 @@ class Ladder:
 
     def rungs(self) -> Iterator[tuple[float, tuple[Run, ...]]]:
         """Each size with its runs."""
-        for size, runs in _by_size(self.runs).items():  # the runs are sorted by size
+        for size, runs in by_size(self.runs).items():
             yield size, tuple(runs)
 
     def sample(
@@ -169,7 +169,7 @@ class Ladder:
                     f"{run.where}: {run.x_name!r} ends at {horizon:g}, so no share of the run can be told; x counts "
                     "from 0 at the start of training: choose another --x"
                 )
-            if _ends_early(curve, horizon):
+            if ends_early(curve, horizon):
                 unfinished.append(run)
             else:
                 finished.append((run, curve, horizon))
@@ -262,7 +262,7 @@ def _resample(curve: Curve, at: FloatArray, window: float) -> FloatArray:
     return np.where(points > 0, total / np.maximum(points, 1), exact)
 
 
-def _ends_early(finite: Curve, horizon: float) -> bool:
+def ends_early(finite: Curve, horizon: float) -> bool:
     """Whether the last finite point lies more than one evaluation spacing before the horizon."""
     spacing = finite.x[-1] - finite.x[-2] if len(finite) > 1 else 0.0
     return finite.x[-1] < horizon - spacing * (1 + 1e-6) - 1e-9 * horizon
@@ -299,7 +299,7 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], int, list[str]]:
 
 def _refuse_unlike_repetitions(runs: list[Run]) -> None:
     recipes = _recipes(runs)
-    for size, group in _by_size(runs).items():
+    for size, group in by_size(runs).items():
         differing = _differing([recipes[id(run)] for run in group])
         if differing:
             raise OnecurveError(
@@ -329,13 +329,6 @@ def _refuse_unlike_repetitions(runs: list[Run]) -> None:
                     f"if they are of different families, name the column that tells them apart with --by{hint}; if "
                     "one is a repetition, give it a seed of its own"
                 )
-
-
-def _by_size(runs: Iterable[Run]) -> dict[float, list[Run]]:
-    groups: defaultdict[float, list[Run]] = defaultdict(list)
-    for run in runs:
-        groups[run.config.n_params].append(run)
-    return groups
 
 
 def _names(runs: Sequence[Run]) -> str:
@@ -384,6 +377,14 @@ def _by_column(run: Run) -> dict[str, Any]:
     fields = run.config.model_dump(exclude={"name", "n_params", "settings", "schedule"}, exclude_none=True)
     schedule = {} if run.config.schedule is None else {"schedule": str(run.config.schedule)}
     return fields | schedule | run.config.settings
+
+
+def by_size(runs: Iterable[Run]) -> dict[float, list[Run]]:
+    """The runs of each size, sizes rising."""
+    groups: dict[float, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.config.n_params):
+        groups.setdefault(run.config.n_params, []).append(run)
+    return groups
 
 
 def select(runs: Sequence[Run], condition: str) -> list[Run]:
@@ -438,7 +439,7 @@ def families(runs: Sequence[Run], by: str | None = None) -> list[Ladder]:
     values = [_by_column(run) | recipes[id(run)] for run in runs]
     if by is None:
         telling = {
-            key: None for group in _by_size(runs).values() for key in _differing([recipes[id(run)] for run in group])
+            key: None for group in by_size(runs).values() for key in _differing([recipes[id(run)] for run in group])
         }
         keys = list(telling)
     else:

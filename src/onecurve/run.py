@@ -112,6 +112,14 @@ class Curve:
         return self if ok.all() else Curve(self.x[ok], self.loss[ok], self.kind)
 
 
+_UNITS = {
+    "token": "tokens",
+    "sample": "samples",
+    "step": "steps",
+    "iter": "steps",
+    "compute": "compute",
+    "flop": "compute",
+}
 SIGNAL_NAMES = ("learning_rate", "gradient_noise", "gradient_flow_time")
 
 
@@ -185,6 +193,30 @@ class Run:
         if not end > 0:
             raise OnecurveError(f"{self.where}: has neither a horizon nor a point after {self.x_name} = 0")
         return end
+
+    @property
+    def unit(self) -> str:
+        """What x counts, whatever its column is called: tokens, samples, steps or compute; else the column's name.
+
+        Examples:
+            >>> Run.of("a", n_params=1.0, x=[1.0], loss=[1.0], x_name="num_input_tokens_seen").unit
+            'tokens'
+        """
+        name = self.x_name.lower()
+        return next((unit for word, unit in _UNITS.items() if word in name), self.x_name)
+
+    @property
+    def six_n_d(self) -> float | None:
+        """Training compute by the rule C = 6 N D; x itself where that is compute, None where x tells no tokens."""
+        match self.unit:
+            case "tokens" | "samples":
+                return 6.0 * self.config.n_params * self.end
+            case "steps" if self.config.batch_tokens is not None:
+                return 6.0 * self.config.n_params * self.end * self.config.batch_tokens
+            case "compute":
+                return self.end
+            case _:
+                return None
 
     def curve(self, name: str | None = None) -> Curve:
         """The curve of that name, by default the held-out loss where there is one."""

@@ -96,6 +96,44 @@ def test_a_schedule_that_a_law_knows_is_asked_for_by_name(tmp_path, ladder):
     asked = ("predict", law, "--size", "1e9", "--horizon", "2e10")
     assert "--schedule is 'cosin'" in refused(*asked, "--schedule", "cosin")
     assert "--warmup is 1.5" in refused(*asked, "--warmup", "1.5")
+    assert "--schedule exponential: final = 0 cannot be reached" in refused(*asked, "--schedule", "exponential")
+    assert "its schedule is cosine" in accepted(*asked, "--schedule", "cosine")
+    assert "note:" not in accepted(*asked)
+
+
+def test_a_planned_run_takes_from_the_fit_what_it_is_not_told(tmp_path):
+    runs = tmp_path / "runs"
+    for k, shape in enumerate(("constant", "cosine", "linear")):
+        for n in (1e6, 8e6):
+            config = RunConfig(name=f"{shape}-{n:g}", n_params=n, horizon=1e4, schedule=Schedule(shape=shape))
+            writer = RunWriter(runs / config.name, config, "steps", {"loss": "held-out"})
+            for x in np.linspace(100.0, 1e4, 100):
+                s = float(config.schedule(x / 1e4))
+                writer.append({"step": int(x), "steps": x, "loss": 2 + 9 * x**-0.3 - 0.1 * (1 - s) + k * 1e-4}, 0.0)
+    law = tmp_path / "law.json"
+    accepted("fit", "multi-power", runs, "--fit-on", "n_params=1e6", "-o", law)
+    said = accepted("predict", law, "--horizon", "1e4", "--schedule", "cosine")
+    assert " steps predicted" in said
+    assert "needs a schedule" in refused("predict", law, "--horizon", "1e4")
+    assert "--warmup, --decay-frac and --final need a --schedule" in refused(
+        "predict", law, "--horizon", "1e4", "--warmup", ".1"
+    )
+    assert "does not carry over to 8M" in refused("predict", law, runs)
+    assert "5 times the largest length" in accepted("predict", law, "--horizon", "5e4", "--schedule", "cosine")
+    assert "no size can be left out" in refused("score", "multi-power", runs, "--leave-out", "size")
+
+
+def test_runs_to_predict_may_have_columns_of_other_names(ladder, tmp_path):
+    law, other = tmp_path / "law.json", tmp_path / "other.csv"
+    accepted("fit", "final", ladder, "-o", law)
+    names = {"run": "id", "tokens": "tokens_so_far", "loss": "y", "n_params": "big_n"}
+    pl.read_csv(ladder).rename(names).write_csv(other)
+    told = ("--run", "id", "--x", "tokens_so_far", "--loss", "y", "--size", "big_n")
+    one = accepted("predict", law, other, *told, "--json", "-")
+    two = accepted("predict", law, ladder, "--json", "-")
+    assert [c["predicted"] for c in json.loads(one)["curves"]] == [c["predicted"] for c in json.loads(two)["curves"]]
+    assert "--warmup is a setting of a planned run" in refused("predict", law, ladder, "--warmup", "0.1")
+    assert "--size is 'big_n', which is not a number" in refused("predict", law, "--size", "big_n", "--horizon", "1")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +144,7 @@ def test_a_schedule_that_a_law_knows_is_asked_for_by_name(tmp_path, ladder):
         (("fit", "final", "{data}", "--fit-on", "sede=1"), "no run records 'sede' (did you mean 'seed'?)"),
         (("fit", "final", "{data}", "--fit-on", "n_params=5"), "no run meets 'n_params=5'; the values"),
         (("fit", "final", "{data}", "--fit-on", "n_params=1e6"), "at least 2 sizes"),
+        (("fit", "variance", "{data}", "--intervals", "profile"), "variance has no profile intervals"),
         (("fit", "final", "{data}", "--intervals", "guess"), "accepted are bootstrap or profile"),
         (("fit", "powers", "{data}"), "linear schedule is not constant"),
         (("fit", "multi-power", "{data}"), "one model size at a time"),

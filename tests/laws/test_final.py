@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from onecurve import OnecurveError, Run, Schedule
-from onecurve.laws.final import FinalLoss, training_compute
+from onecurve.laws.estimate import training_compute
+from onecurve.laws.final import FinalLoss
 from onecurve.laws.law import planned
 from onecurve.laws.score import calibrated
 from onecurve.run import Curve
@@ -49,10 +50,40 @@ def test_a_floor_that_is_not_pinned_is_said_to_be():
     assert any("does not pin the floor" in w for w in law.report.warnings)
 
 
-def test_recorded_compute_goes_before_six_n_d():
+def test_a_law_counts_compute_as_its_runs_recorded_it():
     run = planned(1e6, 1e8)
-    assert training_compute(run) == 6e14
-    assert training_compute(named(run, "a", compute=5e14)) == 5e14
+    other = named(run, "a", compute=5e14)
+    assert training_compute(run, False) == training_compute(other, False) == 6e14
+    assert training_compute(other, True) == 5e14
+    with pytest.raises(OnecurveError, match="this one records none; give it with --compute"):
+        training_compute(run, True)
+    with pytest.raises(OnecurveError, match="where x is 'steps'"):
+        training_compute(planned(1e6, 1e4, x_name="steps"), False)
+    assert training_compute(planned(1e6, 1e4, x_name="steps", batch_tokens=1e4), False) == 6e14
+
+
+def test_an_own_unit_of_compute_is_kept():
+    twice = [named(r, r.config.name, compute=r.six_n_d * 2) for r in ladder()]
+    law, plain = FinalLoss.fit(twice), FinalLoss.fit(ladder())
+    assert law.recorded and not plain.recorded
+    asked = planned(32e6, 20 * 32e6)
+    got = law.predict(named(asked, "b", compute=2 * asked.six_n_d), asked.end)
+    assert float(got) == pytest.approx(float(plain.predict(asked, asked.end)), rel=1e-6)
+    with pytest.raises(OnecurveError, match="give it with --compute"):
+        law.predict(asked, asked.end)
+    with pytest.raises(OnecurveError, match="1 of 10 runs record their compute"):
+        FinalLoss.fit([*twice[:1], *ladder()[1:]])
+
+
+def test_losses_that_rise_with_compute_are_said_to():
+    best = [10.0, 11.0, 12.0]
+    made = [
+        Run(planned(n, 20 * n).config, {"v": Curve(np.array([n, 20 * n]), np.array([2 * y, y]), "held-out")})
+        for n, y in zip(SIZES, best, strict=False)
+    ]
+    law = FinalLoss.fit(made)
+    assert any("does not fall as compute grows" in w for w in law.report.warnings)
+    assert "--" not in law.formula()
 
 
 def test_a_loss_below_zero_has_no_power_law():

@@ -5,7 +5,7 @@ import pytest
 
 from onecurve.errors import OnecurveError
 from onecurve.laws.horizon import fit_horizon
-from onecurve.run import Curve, Run, RunConfig
+from onecurve.run import Curve, Run, RunConfig, Signal
 from onecurve.schedule import Schedule
 
 SIZES = np.array([1e6, 2e6, 4e6, 8e6, 16e6, 32e6])
@@ -51,7 +51,7 @@ def test_compute_and_tokens_follow_from_scale_and_exponent():
 def test_an_axis_of_compute_is_taken_as_it_is():
     tokens, flops = fit_horizon(runs(**CONSTANT)), fit_horizon(runs(x_name="flops", **CONSTANT))
     assert flops.exponent == pytest.approx(tokens.exponent, rel=1e-9)
-    assert any("compute is in units of 'flops'" in w for w in flops.warnings)
+    assert any("compute is x itself" in w for w in flops.warnings)
 
 
 def test_seeds_of_a_size_are_averaged():
@@ -81,14 +81,37 @@ def test_unrecorded_schedules_are_taken_for_constant_and_said_so():
 
 
 def test_a_decayed_run_is_refused():
-    with pytest.raises(OnecurveError, match=r"run '1000000\.0-0' has a cosine schedule"):
+    with pytest.raises(OnecurveError, match=r"run '1000000\.0-0': its cosine schedule is not constant; a horizon"):
         fit_horizon(runs(schedule=Schedule(shape="cosine")))
+    x = np.array([1e6, 2e6, 2e9])
+    logged = [
+        Run(r.config, r.curves, r.x_name, {"learning_rate": Signal(x, np.array([1.0, 1.0, 0.1]))}) for r in runs()
+    ]
+    with pytest.raises(OnecurveError, match="its logged learning rate is not constant; a horizon"):
+        fit_horizon(logged)
+    assert fit_horizon(runs(schedule=Schedule(shape="linear", final=1.0))).sizes.size >= 2
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 3])
 def test_fewer_than_four_sizes_give_no_law(count):
     with pytest.raises(OnecurveError, match=f"at least 4 sizes.*got {count}"):
         fit_horizon(runs(SIZES[:count]))
+
+
+def test_no_runs_give_no_law():
+    with pytest.raises(OnecurveError, match="got none"):
+        fit_horizon([])
+
+
+def test_recorded_compute_is_the_axis_and_gives_no_tokens():
+    plain = fit_horizon(runs(**CONSTANT))
+    told = [Run(r.config.model_copy(update={"compute": 2 * r.six_n_d}), r.curves, r.x_name) for r in runs(**CONSTANT)]
+    law = fit_horizon(told)
+    assert law.exponent == pytest.approx(plain.exponent, rel=1e-9)
+    assert law.compute(1e7) == pytest.approx(2 * plain.compute(1e7), rel=1e-6)
+    assert "D* ~" in str(plain) and "D* ~" not in str(law)
+    with pytest.raises(OnecurveError, match="no tokens follow"):
+        law.tokens(1e7)
 
 
 def test_a_frontier_of_the_end_sizes_alone_gives_no_law():

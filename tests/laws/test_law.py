@@ -115,6 +115,72 @@ def test_a_law_says_what_it_is_good_for(law):
     assert law.about and law.needs and law.reach and law.over in ("size", "schedule")
 
 
+def on_axis(run: Run, x_name: str) -> Run:
+    return Run(run.config, run.curves, x_name, run.signals)
+
+
+@every_law
+def test_a_law_of_one_axis_is_not_asked_about_another(law):
+    runs, asked = example(law)
+    fitted = law.fit(runs)
+    with pytest.raises(OnecurveError, match=f"x is in samples, and {law.name} was fitted to x in {asked.unit}"):
+        fitted.predict(on_axis(asked, "seen_samples"), asked.end)
+    with pytest.raises(OnecurveError, match="needs one unit for all"):
+        law.fit([on_axis(runs[0], "samples"), *runs[1:]])
+
+
+@every_law
+def test_a_law_of_one_size_is_not_asked_about_another(law):
+    runs, asked = example(law)
+    fitted = law.fit(runs)
+    other = Run(
+        asked.config.model_copy(update={"n_params": 10 * runs[0].config.n_params}), {}, asked.x_name, asked.signals
+    )
+    if law.one_size:
+        with pytest.raises(OnecurveError, match="does not carry over"):
+            fitted.predict(other, asked.end)
+        near = Run(asked.config.model_copy(update={"n_params": 1.009 * runs[0].config.n_params}), {}, asked.x_name)
+        assert float(fitted.predict(near, asked.end)) == float(fitted.predict(asked, asked.end))
+    assert not fitted.remarks(asked)
+
+
+@every_law
+def test_runs_far_from_the_fit_are_remarked_on(law):
+    runs, _ = example(law)
+    fitted = law.fit(runs)
+    far = planned(100 * max(fitted.scope.sizes), 100 * fitted.scope.lengths[1], x_name=fitted.scope.unit)
+    (first, *_) = fitted.remarks(far)
+    assert "100 times the largest size" in first
+    if law.over == "schedule":
+        assert any("100 times the largest length" in r for r in fitted.remarks(far))
+
+
+def test_one_schedule_has_one_curve():
+    law = FinalLoss.fit(ladder())
+    (remark,) = law.remarks(planned(32e6, 20 * 32e6, Schedule(shape="cosine", warmup=0.1)))
+    assert "its schedule is cosine, and the curve is that of linear" in remark
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("curve", {}, "curve: .*must be a list of numbers"),
+        ("curve", [[1.0]], "must be a list of numbers"),
+        ("curve", ["a"], "must be a list of numbers"),
+        ("curve", [1.0], "fraction and curve must be equally long"),
+        ("ends", [], "log_compute and ends must be equally long"),
+        ("floor", "much", "floor"),
+        ("scope", {}, "scope"),
+        ("band", {"fraction": [1.0], "half_width": [], "level": 0.9, "groups": 2, "left_out": "size"}, "equally long"),
+    ],
+)
+def test_a_law_whose_numbers_were_changed_is_refused(tmp_path, part, value, words):
+    file = tmp_path / "law.json"
+    file.write_text(dumps(FinalLoss.fit(ladder()).to_dict() | {part: value}))
+    with pytest.raises(OnecurveError, match=words):
+        load(file)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -291,13 +357,13 @@ def test_parameters_that_the_data_tie_together_are_said_to_be():
 def test_points_that_are_left_out_are_counted():
     x = np.arange(1.0, 11.0)
     loss = np.array([9.0, 8.0, np.nan, 6.0, np.inf, 4.0, 0.0, -1.0, 2.0, 1.0])
-    run = Run(planned(1e6, 10.0).config, {"loss": Curve(x, loss)}, "tokens")
-    points = usable([run], None, lambda run: 2.5)
+    run = Run(planned(1e6, 10.0, Schedule(shape="linear", warmup=0.25)).config, {"loss": Curve(x, loss)}, "tokens")
+    points = usable([run], None)
     assert points.x.tolist() == [4.0, 6.0, 9.0, 10.0]
     assert points.dropped == {"points in the warmup": 2, "losses that are not finite and above 0": 4}
     assert points.by_stretch().mean() == pytest.approx(1.0)
     with pytest.raises(OnecurveError, match="none of its 10 points"):
-        usable([run], None, lambda run: 11.0)
+        usable([run], None, 4.4)
 
 
 def test_own_noise_cannot_predict_a_planned_run():

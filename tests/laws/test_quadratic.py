@@ -78,7 +78,7 @@ def test_points_count_from_where_the_rate_has_decayed():
             ],
             r"different peak learning rates \(0.001, 0.002\)",
         ),
-        ([planned(1e6, 1e9)], "neither its schedule nor its learning rate"),
+        ([trained(planned(1e6, 1e9), lambda x: 2 + 0 * x)], "neither its schedule nor its learning rate"),
     ],
 )
 def test_what_cannot_be_a_reference_is_refused(runs, words):

@@ -140,7 +140,7 @@ def test_a_million_steps_are_predicted_at_once(true):
 def test_points_in_the_warmup_are_left_out_and_counted():
     runs = of_law(LAWS["decayed-power"], schedules("constant", "cosine", warmup=0.1))
     law = DecayedPower.fit(runs)  # from twice the warmup on
-    assert law.report.dropped["points in the warmup"] == pytest.approx(2 * 0.2 * 200, abs=4)
+    assert law.report.dropped["points in 2 times the warmup"] == pytest.approx(2 * 0.2 * 200, abs=4)
     assert MultiPower.fit(runs).report.dropped["points in the warmup"] == pytest.approx(2 * 0.1 * 200, abs=4)
 
 

@@ -3,13 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onecurve import OnecurveError
+from onecurve import OnecurveError, Run
 from onecurve.laws.annealing import Annealing
 from onecurve.laws.final import FinalLoss
 from onecurve.laws.law import planned
-from onecurve.laws.score import Residuals, band, calibrated, group_of, left_out_residuals, score
+from onecurve.laws.score import Residuals, band, calibrated, errors, group_of, left_out_residuals, score
+from onecurve.laws.shape import TokensPerParameter
+from onecurve.run import Curve
 
-from .conftest import NOTHING, SIZES, ladder, named, of_law, schedules
+from .conftest import NOTHING, SIZES, constant, ladder, named, of_law, schedules
 
 
 def residuals(groups: int, points: int, seed: int, between: float = 1.0) -> list[Residuals]:
@@ -47,7 +49,7 @@ def test_sizes_are_left_out_but_never_the_smallest():
     got, failed = left_out_residuals(FinalLoss, ladder(), None, "size")
     assert not failed
     assert sorted({r.run.config.n_params for r in got}) == list(SIZES[1:])
-    assert {r.group for r in got} == {"2M", "4M", "8M", "16M"}
+    assert {r.group for r in got} == {"2000000", "4000000", "8000000", "16000000"}
     assert max(np.abs(r.value).max() for r in got) < 0.02
 
 
@@ -115,15 +117,59 @@ def test_a_law_is_calibrated_on_its_own_runs():
 def test_groups_have_names_that_people_use():
     run = schedules("cosine")[0]
     assert group_of(run, "schedule") == "cosine, to 0.1"
-    assert group_of(run, "size") == "100M"
+    assert group_of(run, "size") == "100000000"
     assert group_of(run, "run") == "planned"
 
 
 def test_a_law_that_predicts_a_loss_below_zero_has_failed_there():
     class Broken(FinalLoss):
-        def predict(self, run, x):
-            return super().predict(run, x) - 9.0
+        def values(self, run, x):
+            return super().values(run, x) - 9.0
 
     got, failed = left_out_residuals(Broken, ladder(), None, "size")
     assert not got
     assert len(failed) == 4 and all("losses of 0 and below" in f for f in failed)
+
+
+def test_the_band_of_normalised_curves_ends_where_they_do():
+    true = TokensPerParameter(NOTHING, 0.35, 20.0)
+    runs = of_law(true, [constant(n, v * n) for n in SIZES[:4] for v in (5.0, 20.0, 80.0)], 3e-3)
+    law, _ = calibrated(TokensPerParameter.fit(runs), runs)
+    assert law.band is not None
+    assert float(law.band.at(np.array([1.0]))[0]) < 1e-10 < float(law.band.at(np.array([0.5]))[0])
+    asked = constant(8e6, 20 * 8e6)
+    (low,), (high,) = law.interval(asked, [asked.end])
+    assert low == pytest.approx(1.0) == high
+    inside = [errors(law, run, None).inside for run in runs]
+    assert 0.85 < np.mean(inside) <= 1.0
+    assert "at half of training" in str(law)
+
+
+def test_why_a_group_is_missing_from_a_band_is_said():
+    runs = ladder()
+    broken = [
+        Run(r.config, {"val_loss": Curve(r.curve().x, r.curve().loss * np.nan, "held-out")}, r.x_name)
+        if r.config.n_params == SIZES[2]
+        else r
+        for r in runs
+    ]
+    got, failed = left_out_residuals(FinalLoss, broken, None, "size")
+    assert {r.run.config.n_params for r in got} <= {SIZES[2]}
+    assert len(failed) >= 3 and all("the band lacks size" in f for f in failed)
+
+
+def test_a_group_that_is_predicted_by_half_does_not_count():
+    half = [r for r in ladder() if r.config.n_params == SIZES[-1]][1]
+
+    class Picky(FinalLoss):
+        def values(self, run, x):
+            return super().values(run, x) * (0.0 if run is half else 1.0)
+
+    runs = [half if r.config.name == half.config.name else r for r in ladder()]
+    got, failed = left_out_residuals(Picky, runs, None, "size")
+    assert SIZES[-1] not in {r.run.config.n_params for r in got} and len(failed) == 1
+
+
+def test_without_a_band_nothing_is_said_of_whole_curves():
+    law = FinalLoss.fit(ladder())
+    assert errors(law, ladder()[0], None).whole is None

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from onecurve import OnecurveError, Schedule
-from onecurve.laws.averaging import MovingAverage, modes, timescale
+from onecurve.controls import timescale
+from onecurve.laws.averaging import MovingAverage, modes
 from onecurve.laws.law import planned
 from onecurve.laws.path import path_of
 from onecurve.laws.shape import TokensPerParameter
@@ -58,8 +59,9 @@ def test_a_timescale_needs_its_settings():
     assert timescale(at_timescale(0.07)) == pytest.approx(0.07)
     with pytest.raises(OnecurveError, match="needs batch_tokens, learning_rate and weight_decay"):
         timescale(planned(1e6, 1e9))
-    with pytest.raises(OnecurveError, match="without weight decay"):
-        timescale(planned(1e6, 1e9, batch_tokens=1e4, learning_rate=1e-3, weight_decay=0.0))
+    for rate, decay, name in ((1e-3, 0.0, "weight_decay"), (0.0, 0.1, "learning_rate")):
+        with pytest.raises(OnecurveError, match=f"its {name} is 0"):
+            timescale(planned(1e6, 1e9, batch_tokens=1e4, learning_rate=rate, weight_decay=decay))
 
 
 def test_one_timescale_says_nothing_of_others():

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from onecurve import Ladder, OnecurveError, collapse, read
+from onecurve.laws.path import constant_rate
 from onecurve.logs import databases, lines, tensorboard, wandb
 from onecurve.logs.discover import discover
 
@@ -378,3 +379,14 @@ def test_numbers_of_any_width_are_numbers(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,train_loss\n1,2.0\n123456789012345678901234567890,1.0\n")
     (log,) = discover(tmp_path).logs
     assert log.series["train_loss"].step.tolist() == [1.0, 123456789012345678901234567890.0]
+
+
+def test_a_rate_that_never_changes_is_a_constant_schedule(tmp_path):
+    for name, last in (("steady", 1e-3), ("falling", 1e-4)):
+        rows = [{"step": k, "loss": 3 - k / 100, "lr": 1e-3 if k < 9 else last} for k in range(1, 11)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    table = tmp_path / "runs.csv"
+    table.write_text("run,n_params\nsteady,1e6\nfalling,2e6\n")
+    steady, falling = sorted(read([tmp_path], table).runs, key=lambda r: r.config.n_params)
+    assert constant_rate(steady) is True
+    assert constant_rate(falling) is False

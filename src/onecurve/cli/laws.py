@@ -65,11 +65,14 @@ def fit(
         raise OnecurveError(f"--intervals is {intervals!r}; accepted are {' or '.join(get_args(Intervals))}")
     chosen = _read(data, runs, fit_on, run, x, loss, size, seed, horizon, compute, held_out)
     if law in STUDIES:
+        if intervals != "bootstrap":
+            raise OnecurveError(f"{law} has no profile intervals; leave --intervals out")
         found: Any = STUDIES[law].find(chosen, loss)
         print(found)
     else:
         fitted = LAWS[law].fit(chosen, loss, intervals=cast(Intervals, intervals))
-        found, notes = calibrated(fitted, chosen, loss)
+        with _progress("runs left out in turn") as bar:
+            found, notes = calibrated(fitted, chosen, loss, bar)
         print(found)
         for note in notes:
             print(f"note: {note}")
@@ -82,19 +85,31 @@ def predict(
     data: Annotated[
         list[Path] | None, typer.Argument(help="Runs to predict beside what they did, instead of a planned one.")
     ] = None,
-    size: Annotated[float | None, typer.Option("--size", metavar="N", help="Parameters of the planned run.")] = None,
-    horizon: Annotated[float | None, typer.Option("--horizon", metavar="D", help="Its tokens (or units of x).")] = None,
-    schedule: Annotated[str, typer.Option(help="Its schedule: constant, linear, cosine, ...")] = "linear",
-    warmup: Annotated[float, typer.Option(help="Its share of warmup.")] = 0.0,
-    decay_frac: Annotated[float, typer.Option(help="Share of the rest spent decaying.")] = 1.0,
-    final: Annotated[float, typer.Option(help="Last rate, as a share of the peak.")] = 0.0,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="N", help="Parameters of the planned run; with DATA their column.")
+    ] = None,
+    horizon: Annotated[
+        str | None, typer.Option("--horizon", metavar="D", help="Its tokens (the law's unit of x); with DATA a column.")
+    ] = None,
+    compute: Annotated[
+        str | None,
+        typer.Option("--compute", metavar="C", help="Its compute, if the fitted runs record theirs; or a column."),
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="Its schedule: constant, linear, cosine, ...; default: that of the fitted runs.")
+    ] = None,
+    warmup: Annotated[float | None, typer.Option(help="Its share of warmup.")] = None,
+    decay_frac: Annotated[float | None, typer.Option(help="Share of the rest spent decaying.")] = None,
+    final: Annotated[float | None, typer.Option(help="Last rate, as a share of the peak.")] = None,
     batch_tokens: Annotated[float | None, typer.Option(help="Its tokens a step.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Its peak rate on the hidden matrices.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Its weight decay, as PyTorch defines it.")] = None,
-    unit: Annotated[str, typer.Option(help="The x axis of the law: tokens, or steps.")] = "tokens",
     points: Annotated[int, typer.Option(min=1, help="Points of the curve.")] = 20,
     runs: a.Runs = None,
+    run: a.RunColumn = None,
+    x: a.XColumn = None,
     loss: a.LossColumn = None,
+    held_out: a.HeldOut = False,
     json: Json = None,
     figure: Figure = None,
 ) -> None:
@@ -108,31 +123,36 @@ def predict(
     """
     import numpy as np
 
-    from onecurve.laws.law import planned
+    from onecurve.laws.estimate import measured
     from onecurve.laws.registry import load
 
     chosen = load(law)
+    shape = {"warmup": warmup, "decay_frac": decay_frac, "final": final}
+    settings = {"batch_tokens": batch_tokens, "learning_rate": learning_rate, "weight_decay": weight_decay}
     if data:
-        asked = _read(data, runs, loss=loss)
-    else:
-        if size is None or horizon is None:
+        of_planned = {"schedule": schedule} | shape | settings
+        told = next((name for name, value in of_planned.items() if value is not None), None)
+        if told is not None:
             raise OnecurveError(
-                "a planned run needs --size and --horizon (or name runs to predict beside their curves)"
+                f"--{told.replace('_', '-')} is a setting of a planned run; those of {data[0]} are their own"
             )
-        settings = {"batch_tokens": batch_tokens, "learning_rate": learning_rate, "weight_decay": weight_decay}
-        asked = [planned(size, horizon, _schedule(schedule, warmup, decay_frac, final), unit, **settings)]
+        asked = _read(data, runs, None, run, x, loss, size, None, horizon, compute, held_out)
+    else:
+        n, end, c = (_number(k, v) for k, v in (("--size", size), ("--horizon", horizon), ("--compute", compute)))
+        asked = [_planned(chosen, n, end, schedule, shape, settings | {"compute": c})]
     curves: list[dict[str, Any]] = []
-    for run in asked:
-        x = np.linspace(0.0, 1.0, points + 1)[1:] * run.end
-        low, high = chosen.interval(run, x)
-        columns = {"x": x, "predicted": chosen.predict(run, x), "low": low, "high": high}
-        if run.curves:
-            curve = run.curve(loss).finite()
-            if not len(curve):
-                raise OnecurveError(f"{run.where}: all its losses are NaN or infinite; leave the run out")
-            scale = curve.loss[-1] if chosen.normalised else 1.0
-            columns["loss"] = np.interp(x, curve.x, curve.loss / scale, left=np.nan, right=np.nan)
-        curves.append({"run": run.config.name, "law": chosen.name, "x_name": run.x_name, **columns})
+    for one in asked:
+        at = np.linspace(0.0, 1.0, points + 1)[1:] * one.end
+        low, high = chosen.interval(one, at)
+        columns = {"x": at, "predicted": chosen.predict(one, at), "low": low, "high": high}
+        remarks = chosen.remarks(one)
+        if one.curves:
+            curve = measured(type(chosen), one, loss)
+            if len(curve):
+                columns["loss"] = np.interp(at, curve.x, curve.loss, left=np.nan, right=np.nan)
+            else:
+                remarks.append("it has not ended, so its final loss is not known, nor its losses over that")
+        curves.append({"run": one.config.name, "law": chosen.name, "x_name": one.x_name, **columns, "remarks": remarks})
     if figure is not None:
         from onecurve.report.laws import save_predictions
 
@@ -251,17 +271,48 @@ def _read(
     return found.runs if fit_on is None else select(found.runs, fit_on)
 
 
-def _schedule(shape: str, warmup: float, decay_frac: float, final: float) -> Any:
+def _number(flag: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise OnecurveError(
+            f"{flag} is {text!r}, which is not a number (it names a column only where runs are given)"
+        ) from None
+
+
+def _planned(
+    law: Law,
+    size: float | None,
+    horizon: float | None,
+    schedule: str | None,
+    shape: dict[str, float | None],
+    settings: dict[str, float | None],
+) -> Run:
+    """The run that is asked about; what is not told is as in the runs of the fit, where they agree."""
     from pydantic import ValidationError
 
+    from onecurve.laws.law import planned
     from onecurve.schedule import Schedule
 
+    scope = law.scope
+    if size is None and law.one_size and scope is not None:
+        size = scope.sizes[0]
+    if size is None or horizon is None:
+        raise OnecurveError("a planned run needs --size and --horizon (or name runs to predict beside their curves)")
+    told: dict[str, Any] = {k: v for k, v in ({"shape": schedule} | shape).items() if v is not None}
+    shared = None if scope is None or scope.schedule is None or schedule is not None else scope.schedule.model_dump()
+    if told and schedule is None and shared is None:
+        raise OnecurveError("--warmup, --decay-frac and --final need a --schedule: the fitted runs share none")
     try:
-        return Schedule(shape=shape, warmup=warmup, decay_frac=decay_frac, final=final)  # pyright: ignore
+        chosen = Schedule(**(shared or {}) | told) if shared or told else None
     except ValidationError as error:
         first = error.errors()[0]
-        where = "--" + (".".join(map(str, first["loc"])) or "schedule").replace("_", "-").replace("shape", "schedule")
-        raise OnecurveError(f"{where} is {first['input']!r}: {first['msg'].lower()}") from None
+        words = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            raise OnecurveError(f"--schedule {told.get('shape', '')}: {words}") from None
+        where = "--" + str(first["loc"][0]).replace("_", "-").replace("shape", "schedule")
+        raise OnecurveError(f"{where} is {first['input']!r}: {words.lower()}") from None
+    return planned(size, horizon, chosen, "tokens" if scope is None else scope.unit, **settings)
 
 
 def _progress(words: str) -> AbstractContextManager[Any]:
@@ -300,6 +351,8 @@ def _show_curves(law: Law, curves: list[dict[str, Any]]) -> None:
         for k, x in enumerate(c["x"]):
             table.add_row(human(float(x)), *("" if np.isnan(c[n][k]) else f"{c[n][k]:.5g}" for n in names))
         console.print(table)
+        for remark in c["remarks"]:
+            console.print(f"note: {c['run']}: {remark}")
         console.print()
     if law.band is None:
         console.print("The law has no band: its predictions were not tried on runs left out.")

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, project
 from onecurve.laws.estimate import Fitted, refuse_several_sizes, solve, usable
-from onecurve.laws.law import Intervals, Law
-from onecurve.laws.multipower import refuse_one_schedule
-from onecurve.laws.path import STEPS, path_of
+from onecurve.laws.law import Intervals, Law, Scope
+from onecurve.laws.path import STEPS, path_of, refuse_no_decay
 from onecurve.run import Run
 
 NAMES = ("floor", "amplitude", "exponent", "anneal")
@@ -38,7 +36,7 @@ class Annealing(Law):
 
     name: ClassVar[str] = "annealing"
     about: ClassVar[str] = "summed rate and annealing area: any schedule, one size, four parameters"
-    needs: ClassVar[str] = "runs of one size under at least 2 schedules, of which one drops its rate; batch_tokens"
+    needs: ClassVar[str] = "runs of one size, one of which at least lowers its rate; batch_tokens"
     reach: ClassVar[str] = "other schedules of similar length; not other sizes"
     one_size: ClassVar[bool] = True
     over: ClassVar[str] = "schedule"
@@ -46,9 +44,10 @@ class Annealing(Law):
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to runs of one size from the end of their warmup on, every point counting the same."""
-        refuse_several_sizes(runs, cls.name)
-        refuse_one_schedule(runs, cls.name)
-        points = usable(runs, loss, lambda run: path_of(run).warm)
+        scope = Scope.of(runs, cls.name)
+        refuse_several_sizes(scope, cls.name)
+        refuse_no_decay(runs, cls.name)
+        points = usable(runs, loss)
         log_s = np.log(points.per_run(lambda run, x: np.maximum(path_of(run).at(x, path_of(run).tau), 1e-300)))
         centre = float(log_s.mean())
         log_s = log_s - centre
@@ -80,18 +79,18 @@ class Annealing(Law):
 
         got = got.mapped(raw)
         floor, a, exponent, c = map(float, got.values)
-        return cls(got.report, floor, a, exponent, c, momentum)
+        return cls(got.report, floor, a, exponent, c, momentum, scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x."""
-        at, path = np.asarray(x, dtype=np.float64), path_of(run)
-        total = np.maximum(path.at(at, path.tau), 1e-300)
-        return self.floor + self.amplitude * total**-self.exponent - self.anneal * annealed(run, at, self.momentum)
+        path = path_of(run)
+        total = np.maximum(path.at(x, path.tau), 1e-300)
+        return self.floor + self.amplitude * total**-self.exponent - self.anneal * annealed(run, x, self.momentum)
 
 
 def steps_per_x(run: Run) -> float:
     """Optimiser steps in one unit of the run's x axis."""
-    if "step" in run.x_name.lower():
+    if run.unit == "steps":
         return 1.0
     if run.config.batch_tokens is None:
         raise OnecurveError(

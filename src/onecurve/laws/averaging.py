@@ -18,19 +18,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from onecurve.controls import controls
+from onecurve.controls import timescale
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.laws.estimate import normalised_points, solve
-from onecurve.laws.law import Intervals, Law
+from onecurve.laws.law import Intervals, Law, Scope
 from onecurve.laws.path import Path, path_of
 from onecurve.run import Run
-
-FROM = 0.2
-"""Fraction from which curves are fitted: before, many modes besides the slowest one count."""
-GRID = np.linspace(FROM, 1.0, 81)
 
 
 def modes(path: Path, timescale: float) -> tuple[FloatArray, FloatArray]:
@@ -66,26 +61,29 @@ class MovingAverage(Law):
     needs: ClassVar[str] = "finished runs with batch, learning rate, weight decay and schedule, at 2 timescales or more"
     reach: ClassVar[str] = "the order of timescales under any schedule; not the exact shape, which has many modes"
     normalised: ClassVar[bool] = True
+    fractions: ClassVar[FloatArray] = np.linspace(0.2, 1.0, 81)
+    """Earlier, many modes besides the slowest one count."""
 
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit start and rest to normalised curves from a fifth of the run on."""
+        scope = Scope.of(runs, cls.name)
         scales = [timescale(run) for run in runs]
-        if not scales or np.ptp(np.log(scales)) < np.log(1.1):
+        if np.ptp(np.log(scales)) < np.log(1.1):
             raise OnecurveError(
                 "moving-average needs runs of at least 2 timescales B / (eta lambda D), a tenth apart; got "
-                f"{', '.join(f'{v:.3g}' for v in scales[:1]) or 'none'}: vary weight decay, batch or learning rate"
+                f"{scales[0]:.3g} alone: vary weight decay, batch or learning rate"
             )
-        points = normalised_points(runs, loss, GRID)
+        points = normalised_points(runs, loss, cls.fractions)
         decay, noise, ends = [], [], []
         for run, tau in zip(runs, scales, strict=True):
             path = path_of(run)
             left, summed = modes(path, tau)
-            decay.append(path.at(GRID * run.end, left))
-            noise.append(path.at(GRID * run.end, summed))
+            decay.append(path.at(cls.fractions * run.end, left))
+            noise.append(path.at(cls.fractions * run.end, summed))
             ends.append((left[-1], summed[-1]))
         d, v = np.concatenate(decay), np.concatenate(noise)
-        d1, v1 = np.repeat(np.array(ends), GRID.size, axis=0).T
+        d1, v1 = np.repeat(np.array(ends), cls.fractions.size, axis=0).T
 
         def model(p: FloatArray) -> tuple[FloatArray, FloatArray]:
             start, rest = np.exp(p).T[:, :, None]
@@ -98,24 +96,11 @@ class MovingAverage(Law):
         got = solve(("start", "rest"), model, points, starts, [-20.0, -20.0], [30.0, 30.0], intervals=intervals).mapped(
             np.exp
         )
-        return cls(got.report, *map(float, got.values))
+        return cls(got.report, *map(float, got.values), scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss over the final loss at each x."""
         path = path_of(run)
         left, summed = modes(path, timescale(run))
         value = self.start * left + summed + self.rest
-        return path.at(np.asarray(x, dtype=np.float64), value) / value[-1]
-
-
-def timescale(run: Run) -> float:
-    """The AdamW timescale of a run as a share of it; OnecurveError where a setting is missing."""
-    value = controls(run.config.model_copy(update={"horizon": run.end})).timescale
-    if value is None:
-        raise OnecurveError(
-            f"{run.where}: its timescale B / (eta lambda D) is not known; the run table needs batch_tokens, "
-            "learning_rate and weight_decay"
-        )
-    if not 0 < value < np.inf:
-        raise OnecurveError(f"{run.where}: without weight decay its timescale is infinite; leave the run out")
-    return value
+        return path.at(x, value) / value[-1]

@@ -17,13 +17,11 @@ from itertools import product
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from onecurve.fit import FloatArray, project
 from onecurve.laws.estimate import Fitted, refuse_several_sizes, solve, usable
-from onecurve.laws.law import Intervals, Law
-from onecurve.laws.multipower import refuse_one_schedule
-from onecurve.laws.path import path_of
+from onecurve.laws.law import Intervals, Law, Scope
+from onecurve.laws.path import path_of, refuse_no_decay
 from onecurve.run import Run
 
 NAMES = ("floor", "amplitude", "exponent", "noise", "noise_exponent", "lag_share", "path_power")
@@ -49,7 +47,7 @@ class DecayedPower(Law):
 
     name: ClassVar[str] = "decayed-power"
     about: ClassVar[str] = "any schedule at one size, from the summed rate and its means along the path"
-    needs: ClassVar[str] = "runs of one size under at least 2 schedules, of which one drops its rate"
+    needs: ClassVar[str] = "runs of one size, one of which at least lowers its rate"
     reach: ClassVar[str] = "other schedules, and lengths some three times those fitted; not other sizes"
     one_size: ClassVar[bool] = True
     over: ClassVar[str] = "schedule"
@@ -64,9 +62,10 @@ class DecayedPower(Law):
         intervals: Intervals = "bootstrap",
     ) -> Self:
         """Fit to runs of one size from ``after`` warmups on; every run and every stretch of it counts the same."""
-        refuse_several_sizes(runs, cls.name)
-        refuse_one_schedule(runs, cls.name)
-        points = usable(runs, loss, lambda run: after * path_of(run).warm)
+        scope = Scope.of(runs, cls.name)
+        refuse_several_sizes(scope, cls.name)
+        refuse_no_decay(runs, cls.name)
+        points = usable(runs, loss, after)
         scale = float(np.exp(points.per_run(lambda run, x: np.log(_along(run, x)[0])).mean()))
         best: tuple[Fitted, tuple[float, float]] | None = None
         for memory in MEMORIES:
@@ -110,12 +109,12 @@ class DecayedPower(Law):
             return np.stack([floor, a * scale**alpha, alpha, c * scale**delta, delta, share, b], axis=-1)
 
         got = got.mapped(raw)
-        return cls(got.report, *map(float, (*got.values, *memory)))
+        return cls(got.report, *map(float, (*got.values, *memory)), scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x."""
         memory = self.mean_weight, self.lag_weight
-        total, drop, lagging, mean = _along(run, np.asarray(x, dtype=np.float64), memory)
+        total, drop, lagging, mean = _along(run, x, memory)
         response = (1 - self.lag_share) * drop + self.lag_share * lagging
         noise = self.noise * total**-self.noise_exponent * mean**-self.path_power
         return self.floor + self.amplitude * total**-self.exponent - response * noise

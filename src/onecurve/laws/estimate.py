@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray, Residuals, Solutions, minimise, search
-from onecurve.ladder import Ladder
-from onecurve.laws.law import NO_RUNS, Intervals, Report
-from onecurve.run import Run, human
+from onecurve.ladder import Ladder, ends_early
+from onecurve.laws.law import Intervals, Law, Report, Scope
+from onecurve.laws.path import path_of
+from onecurve.run import Curve, Run, human
 
 HUBER = 1e-3
 """Log residuals beyond a tenth of a per cent count linearly, as in the published fits."""
@@ -53,30 +54,30 @@ class Points:
         return out * (self.x.size / len(self.runs))
 
 
-def usable(runs: Sequence[Run], loss: str | None, after: Callable[[Run], float]) -> Points:
-    """The points from which a law is fitted: finite, above 0, and from x = ``after(run)`` on, where warmup is over.
+def usable(runs: Sequence[Run], loss: str | None, warmups: float = 1.0) -> Points:
+    """The points from which a law is fitted: finite, above 0, and after ``warmups`` times the warmup.
 
-    Raises OnecurveError where there are no runs, or a run has no such point.
+    Raises OnecurveError where a run has no such point.
     """
-    if not runs:
-        raise OnecurveError(NO_RUNS)
+    early_words = "the warmup" if warmups == 1.0 else f"{warmups:g} times the warmup"
     xs, losses, owner = [], [], []
     early = bad = 0
     for k, run in enumerate(runs):
         whole = run.curve(loss)
         good = np.isfinite(whole.loss) & (whole.loss > 0) & (whole.x > 0)
-        late = whole.x >= after(run)
+        first = warmups * path_of(run).warm
+        late = whole.x >= first
         if not np.any(good & late):
             raise OnecurveError(
-                f"{run.where}: none of its {len(whole)} points is finite, above 0 and after its warmup "
-                f"({run.x_name} {after(run):g}); leave the run out"
+                f"{run.where}: none of its {len(whole)} points is finite, above 0 and after {early_words} "
+                f"({run.x_name} {first:g}); leave the run out"
             )
         early += int(np.sum(~late))
         bad += int(np.sum(late & ~good))
         xs.append(whole.x[good & late])
         losses.append(whole.loss[good & late])
         owner.append(np.full(xs[-1].size, k, dtype=np.intp))
-    dropped = {"points in the warmup": early, "losses that are not finite and above 0": bad}
+    dropped = {f"points in {early_words}": early, "losses that are not finite and above 0": bad}
     return Points(tuple(runs), np.concatenate(xs), np.concatenate(losses), np.concatenate(owner), dropped)
 
 
@@ -101,11 +102,51 @@ def normalised_points(runs: Sequence[Run], loss: str | None, fraction: FloatArra
     return Points(tuple(runs), np.tile(fraction, len(runs)), curves.ravel(), owner, {})
 
 
-def refuse_several_sizes(runs: Sequence[Run], law: str) -> None:
+def measured(law: type[Law], run: Run, loss: str | None) -> Curve:
+    """What a law predicts of a run as the run did it: its loss, or its loss over its final loss.
+
+    For normalised laws training losses are smoothed as in the fit; without points where the run has not ended, because
+    its final loss is not known.
+    """
+    curve = run.curve(loss).finite()
+    if not len(curve):
+        raise OnecurveError(f"{run.where}: all its losses are NaN or infinite; leave the run out")
+    if not law.normalised:
+        return curve
+    if ends_early(curve, run.end):
+        return Curve(np.empty(0), np.empty(0), curve.kind)
+    sampled = Ladder([run]).sample(loss=loss)
+    return Curve(sampled.fraction * run.end, sampled.loss[0] / sampled.loss[0, -1], curve.kind)
+
+
+def records_compute(runs: Sequence[Run], law: str) -> bool:
+    """Whether the runs record their training compute. Raises OnecurveError where some do and some do not."""
+    recorded = [run.config.compute is not None for run in runs]
+    if any(recorded) != all(recorded):
+        raise OnecurveError(
+            f"{sum(recorded)} of {len(recorded)} runs record their compute; {law} needs it of all, or of none (then it "
+            "is 6 N D)"
+        )
+    return recorded[0]
+
+
+def training_compute(run: Run, recorded: bool) -> float:
+    """C of a run: as recorded, or 6 N D. Raises OnecurveError where that is not known."""
+    value = run.config.compute if recorded else run.six_n_d
+    if value is None:
+        raise OnecurveError(
+            f"{run.where}: the law is of the compute that its runs record, and this one records none; give it "
+            "with --compute"
+            if recorded
+            else f"{run.where}: its compute is not known where x is {run.x_name!r}; give it with --compute, or choose "
+            "a column of tokens with --x"
+        )
+    return value
+
+
+def refuse_several_sizes(scope: Scope, law: str) -> None:
     """OnecurveError unless all runs are of one size."""
-    if not runs:
-        raise OnecurveError(NO_RUNS)
-    sizes = sorted({run.config.n_params for run in runs})
+    sizes = scope.sizes
     if len(sizes) > 1:
         raise OnecurveError(
             f"{law} is fitted to one model size at a time; got {len(sizes)} ({human(sizes[0])} to {human(sizes[-1])} "
@@ -132,7 +173,7 @@ class Fitted:
         """
         if self.draws.size:
             draws = change(self.draws)
-            ends = np.quantile(draws, [0.05, 0.95], axis=0)
+            ends = np.where(np.isnan(self.ends), np.nan, np.quantile(draws, [0.05, 0.95], axis=0))
         else:
             draws = self.draws
             each = np.tile(self.values, (2, self.values.size, 1))
@@ -184,6 +225,8 @@ def solve(
     if intervals == "profile":
         ends, words = _profiles(residuals, points, best, lower, upper, given, np.ptp(ends, axis=0)), "profiles"
         draws = draws[:0]
+    else:
+        ends = np.where(best.at_bound[0], np.nan, ends)  # held there while resampled: no width
     return Fitted(tuple(names), best.parameters[0], report(names, best, points, ends, words, allowed_at), ends, draws)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.horizon import constant_curves
+from onecurve.laws.horizon import SIX_N_D, constant_curves, fit_horizon
 from onecurve.run import Run, human
 
 FRACTIONS = np.arange(10, 91) / 100.0
@@ -43,6 +43,8 @@ class DataExponent:
     """RMS over x = .1 to .9 of the deviation at each exponent; nan where fewer than three sizes reach their horizon."""
     sizes_used: FloatArray
     """How many sizes reach their horizon at each exponent."""
+    compute_unit: str
+    """What C is; see `HorizonLaw`."""
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,8 +55,9 @@ class DataExponent:
         low, high = self.interval
         interval = "not known, too few sizes" if np.isnan(low) else f"{low:.3f} to {high:.3f} (a size left out)"
         lines = [
-            f"data exponent by collapse: C* ~ N^{self.exponent:.3f}, so D* ~ N^{self.exponent - 1:.3f}; "
-            f"deviation {np.nanmin(self.deviation):.4f}",
+            f"data exponent by collapse: C* ~ N^{self.exponent:.3f}"
+            + (f", so D* ~ N^{self.exponent - 1:.3f}" if self.compute_unit == SIX_N_D else "")
+            + f"; deviation {np.nanmin(self.deviation):.4f}; C is {self.compute_unit}",
             f"  interval: {interval}",
             f"  the bowl is within a tenth of its least from {self.bottom[0]:.3f} to {self.bottom[1]:.3f}",
             f"  searched around {self.reference:.3f}",
@@ -77,16 +80,19 @@ def fit_exponent(
     left out of that deviation; loss curve and end loss are averaged over x (1 +- ``smooth``). Raises
     OnecurveError for fewer than three sizes.
     """
-    curves, _, notes = constant_curves(runs, loss)
+    curves, compute_unit, notes = constant_curves(runs, loss)
     sizes = np.array(sorted(curves))
     if sizes.size < 3:
         raise OnecurveError(
             f"a data exponent needs at least 3 sizes; got {sizes.size} ({', '.join(human(float(n)) for n in sizes)})"
         )
+    if sizes.size < 4 and None in (exponent, middle):
+        raise OnecurveError(
+            "where to search is read off the horizon law, which needs 4 sizes; got 3: add one, or give exponent and "
+            "middle in Python"
+        )
     mid = float(np.sqrt(sizes[0] * sizes[-1]))
     if exponent is None or middle is None:
-        from onecurve.laws.horizon import fit_horizon
-
         law = fit_horizon(runs, loss)
         exponent = law.robust_exponent if exponent is None else exponent
         middle = float(law.compute(mid)) if middle is None else middle
@@ -119,6 +125,7 @@ def fit_exponent(
         exponents=exponents,
         deviation=deviation,
         sizes_used=used,
+        compute_unit=compute_unit,
         warnings=tuple(notes),
     )
 

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.ladder import GRID, Ladder
-from onecurve.laws.law import Array, Intervals, Law, Report, bootstrap_only
+from onecurve.laws.estimate import records_compute, training_compute
+from onecurve.laws.law import Array, Intervals, Law, Report, Scope, bootstrap_only, equally_long
 from onecurve.measure.floor import MIN_SIZES, fit_floor
 from onecurve.run import Run, human
 
@@ -36,11 +37,19 @@ class FinalLoss(Law):
     """(S,) log compute of the sizes, for the width of the band beyond them."""
     ends: Array
     """(S,) mean final loss of the sizes."""
+    recorded: bool
+    """Whether compute is what the runs record; else it is 6 N D."""
 
     name: ClassVar[str] = "final"
     about: ClassVar[str] = "the final loss against compute, and the shared curve that leads to it"
     needs: ClassVar[str] = "finished runs of one recipe at 2 sizes or more (4 for a floor)"
     reach: ClassVar[str] = "larger sizes of the same recipe, schedule and horizon rule; no other schedule"
+
+    one_schedule: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        equally_long(fraction=self.fraction, curve=self.curve)
+        equally_long(log_compute=self.log_compute, ends=self.ends)
 
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
@@ -49,6 +58,8 @@ class FinalLoss(Law):
         With four sizes or more the floor is fitted, else it is 0 and said so.
         """
         bootstrap_only(cls.name, intervals)
+        scope = Scope.of(runs, cls.name)
+        recorded = records_compute(runs, cls.name)
         ladder = Ladder(runs)
         sampled = ladder.sample(loss=loss)
         first = np.cumsum(sampled.counts) - sampled.counts
@@ -58,7 +69,7 @@ class FinalLoss(Law):
                 f"({human(sampled.sizes[0])} parameters)"
             )
         ends = sampled.loss[:, -1]
-        compute = np.array([training_compute(run) for run in sampled.runs])[first]
+        compute = np.array([training_compute(run, recorded) for run in sampled.runs])[first]
         seeds = np.split(ends, first[1:])
         mean = np.array([s.mean() for s in seeds])
         if not np.all(mean > 0):
@@ -78,8 +89,13 @@ class FinalLoss(Law):
         else:
             slope, offset = np.polyfit(np.log(compute), np.log(mean), 1)
             floor, amplitude, exponent = 0.0, float(np.exp(offset)), float(-slope)
-            objective, gradient, spread = 0.0, 0.0, {}
+            objective, gradient, spread = np.nan, np.nan, {}
             warnings.append(f"{mean.size} sizes cannot tell a floor: it is taken as 0")
+        if exponent <= 0:
+            warnings.append(
+                "the final loss does not fall as compute grows: the larger sizes were trained no better, so nothing "
+                "follows for still larger ones"
+            )
         # Noise of single steps is averaged over one step of the grid: a longer trailing mean would lag behind.
         fine = ladder.sample(loss=loss, window=1.0 / GRID) if sampled.window else sampled
         reducible = (fine.loss - floor) / (ends - floor)[:, None]
@@ -96,21 +112,26 @@ class FinalLoss(Law):
             resampled="resampling seeds, and leaving sizes out" if spread else "",
             warnings=tuple(warnings),
         )
-        return cls(report, floor, amplitude, exponent, fine.fraction, curve, np.log(compute), mean)
+        return cls(
+            report, floor, amplitude, exponent, fine.fraction, curve, np.log(compute), mean, recorded, scope=scope
+        )
+
+    def compute(self, run: Run) -> float:
+        """C of a run, counted as in the fit."""
+        return training_compute(run, self.recorded)
 
     def final(self, compute: ArrayLike) -> FloatArray:
         """Final loss at a training compute."""
         return self.floor + self.amplitude * np.asarray(compute, dtype=np.float64) ** -self.exponent
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x; nan before the first fraction at which every run of the ladder had a point."""
-        fraction = np.asarray(x, dtype=np.float64) / run.end
-        shape = np.interp(fraction, self.fraction, self.curve, left=np.nan)
-        return self.floor + (self.final(training_compute(run)) - self.floor) * shape
+        shape = np.interp(x / run.end, self.fraction, self.curve, left=np.nan)
+        return self.floor + (self.final(self.compute(run)) - self.floor) * shape
 
     def stretch(self, run: Run) -> float:
         """The width of a regression line's prediction in log compute, relative to that at its centre."""
-        z, at = self.log_compute, np.log(training_compute(run))
+        z, at = self.log_compute, np.log(self.compute(run))
         return float(np.sqrt(1.0 + 1.0 / z.size + (at - z.mean()) ** 2 / max(((z - z.mean()) ** 2).sum(), 1e-12)))
 
     def interval(self, run: Run, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -123,7 +144,7 @@ class FinalLoss(Law):
         low, high = super().interval(run, x)
         z = np.sort(self.log_compute)
         tried = 2.0 * z[-1] - z[-2]
-        at = np.log(training_compute(run))
+        at = np.log(self.compute(run))
         apart = [0.0]
         for floor in self.report.intervals.get("floor", ()) if at > tried else ():
             reducible = np.log(self.ends - min(floor, 0.999 * float(self.ends.min())))
@@ -134,9 +155,4 @@ class FinalLoss(Law):
 
     def formula(self) -> str:
         """The law with its numbers."""
-        return f"final: L(1) = {self.floor:.6g} + {self.amplitude:.6g} C^-{self.exponent:.5f}"
-
-
-def training_compute(run: Run) -> float:
-    """C of a run: as recorded, else 6 N D."""
-    return run.config.compute or 6.0 * run.config.n_params * run.end
+        return f"final: L(1) = {self.floor:.6g} + {self.amplitude:.6g} C^{-self.exponent:.5f}"

@@ -7,7 +7,6 @@ fit ``C*(N) = (N / scale) ** exponent`` to it; the horizon in tokens is ``D*(N) 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,19 +15,21 @@ import numpy as np
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
+from onecurve.ladder import by_size
+from onecurve.laws.estimate import records_compute, training_compute
+from onecurve.laws.law import Scope
+from onecurve.laws.path import constant_rate, refuse_decay
 from onecurve.run import Run, human
 
 POINTS = 1000
+SIX_N_D = "6 N D"
 MIN_INTERIOR = 3
 """Sizes that must own a stretch of the frontier, the end sizes apart, for an exponent with an interval."""
 
 
 @dataclass(frozen=True)
 class HorizonLaw:
-    """``C*(N) = (N / scale) ** exponent`` by the published recipe, beside a robust fit of one point a size.
-
-    Compute is in FLOPs by the 6 N D rule where the curves were logged against tokens, else in their own unit.
-    """
+    """``C*(N) = (N / scale) ** exponent`` by the published recipe, beside a robust fit of one point a size."""
 
     scale: float
     exponent: float
@@ -45,6 +46,8 @@ class HorizonLaw:
     frontier_compute: FloatArray
     frontier_loss: FloatArray
     frontier_size: FloatArray
+    compute_unit: str
+    """What C is: ``6 N D``, ``recorded`` by the runs, or ``x itself``."""
     warnings: tuple[str, ...]
 
     def compute(self, n_params: FloatArray | float) -> FloatArray:
@@ -52,7 +55,12 @@ class HorizonLaw:
         return (np.asarray(n_params, dtype=np.float64) / self.scale) ** self.exponent
 
     def tokens(self, n_params: FloatArray | float) -> FloatArray:
-        """D* of a size: ``C* / (6 N)``, where compute is in FLOPs."""
+        """D* of a size: ``C* / (6 N)``. Raises OnecurveError where compute is not 6 N D."""
+        if self.compute_unit != SIX_N_D:
+            raise OnecurveError(
+                f"compute is {self.compute_unit}, not 6 N D, so no tokens follow from it; fit the horizon to curves "
+                "against tokens"
+            )
         return self.compute(n_params) / (6.0 * np.asarray(n_params, dtype=np.float64))
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,8 +70,9 @@ class HorizonLaw:
     def __str__(self) -> str:
         low, high = self.exponent_interval
         lines = [
-            f"compute-optimal horizon: C* = (N / {self.scale:.6g}) ^ {self.exponent:.5f}, "
-            f"so D* ~ N^{self.exponent - 1:.3f} (R^2 {self.r_squared:.4f})",
+            f"compute-optimal horizon: C* = (N / {self.scale:.6g}) ^ {self.exponent:.5f}"
+            + (f", so D* ~ N^{self.exponent - 1:.3f}" if self.compute_unit == SIX_N_D else "")
+            + f" (R^2 {self.r_squared:.4f}); C is {self.compute_unit}",
             f"  one point a size: C* = (N / {self.robust_scale:.6g}) ^ {self.robust_exponent:.5f}",
             "  interval of the exponent: "
             + (
@@ -87,7 +96,7 @@ def fit_horizon(
     sizes have no competitor on one side; a straight line of log C on log N through the rest is the published recipe.
     Raises OnecurveError for fewer than four sizes, a decayed schedule, or a frontier owned by the end sizes alone.
     """
-    curves, in_flops, notes = constant_curves(runs, loss)
+    curves, compute_unit, notes = constant_curves(runs, loss)
     sizes = np.array(sorted(curves))
     if sizes.size < 4:
         raise OnecurveError(
@@ -125,8 +134,8 @@ def fit_horizon(
             fits.append(_line(x[keep], y[keep])[0])
             others = owners != o
             fits.append(_line(np.log10(sizes[owners[others]]), np.log10(best_at[others]))[0])
-    if not in_flops:
-        notes.append(f"compute is in units of {runs[0].x_name!r}; horizons in tokens do not follow")
+    if compute_unit != SIX_N_D:
+        notes.append(f"compute is {compute_unit}; horizons in tokens do not follow")
     last_owner = sizes[owners[-1]]
     short = [human(float(n)) for n in sizes[1:-1] if n > last_owner]
     if short:
@@ -143,30 +152,28 @@ def fit_horizon(
         frontier_compute=compute[won],
         frontier_loss=np.exp(log_loss.min(axis=0)[won]),
         frontier_size=sizes[winner[won]],
+        compute_unit=compute_unit,
         warnings=tuple(notes),
     )
 
 
 def constant_curves(
     runs: Sequence[Run], loss: str | None
-) -> tuple[dict[float, tuple[FloatArray, FloatArray]], bool, list[str]]:
-    """For each size, compute and seed-mean loss on the grid of its first run."""
-    groups: defaultdict[float, list[Run]] = defaultdict(list)
+) -> tuple[dict[float, tuple[FloatArray, FloatArray]], str, list[str]]:
+    """For each size, compute and seed-mean loss on the grid of its first run; and what compute is.
+
+    Compute grows evenly with x, to what the runs record of it, or to 6 N D.
+    """
+    scope = Scope.of(runs, "a horizon")
     for run in runs:
-        schedule = run.config.schedule
-        if schedule is not None and schedule.shape != "constant":
-            raise OnecurveError(
-                f"run {run.config.name!r} has a {schedule.shape} schedule; a horizon is read off constant-rate runs, "
-                "of which every point is the end of a shorter run"
-            )
-        groups[run.config.n_params].append(run)
-    axis = runs[0].x_name.lower() if runs else ""
-    in_flops = "token" in axis or "sample" in axis
+        refuse_decay(run, "a horizon, which is read off runs of which every point is the end of a shorter run,")
     notes = []
-    if not any(run.config.schedule for run in runs):
+    if all(constant_rate(run) is None for run in runs):
         notes.append("no run records its schedule: constant learning rates are taken for granted")
+    recorded = records_compute(runs, "a horizon")
+    compute_unit = "recorded" if recorded else "x itself" if scope.unit == "compute" else SIX_N_D
     out = {}
-    for n, members in groups.items():
+    for n, members in by_size(runs).items():
         picked = [run.curve(loss).finite() for run in members]
         if not all(len(c) for c in picked):
             empty = next(run for run, c in zip(members, picked, strict=True) if not len(c))
@@ -180,8 +187,8 @@ def constant_curves(
                 f"size {human(n)}: no point with x and loss above 0 that all its {len(picked)} runs cover; a horizon "
                 "is fitted to logarithms: check --x and --loss, or leave the size out"
             )
-        out[n] = ((6.0 * n if in_flops else 1.0) * x[positive], mean[positive])
-    return out, in_flops, notes
+        out[n] = (training_compute(members[0], recorded) / members[0].end * x[positive], mean[positive])
+    return out, compute_unit, notes
 
 
 def _line(x: FloatArray, y: FloatArray) -> tuple[float, float, float]:

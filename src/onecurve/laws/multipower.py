@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray, project
 from onecurve.laws.estimate import refuse_several_sizes, solve, usable
-from onecurve.laws.law import Intervals, Law
-from onecurve.laws.path import Path, path_of
+from onecurve.laws.law import Intervals, Law, Scope
+from onecurve.laws.path import Path, path_of, refuse_no_decay
 from onecurve.run import Run
 
 NAMES = ("floor", "amplitude", "exponent", "drop", "rate", "drop_exponent", "rate_exponent")
@@ -185,7 +183,7 @@ class MultiPower(Law):
 
     name: ClassVar[str] = "multi-power"
     about: ClassVar[str] = "the Multi-Power Law: any schedule, one size, seven parameters"
-    needs: ClassVar[str] = "runs of one size under at least 2 schedules, of which one drops its rate"
+    needs: ClassVar[str] = "runs of one size, one of which at least lowers its rate"
     reach: ClassVar[str] = "other schedules of similar length; at three times the length it is off; not other sizes"
     one_size: ClassVar[bool] = True
     over: ClassVar[str] = "schedule"
@@ -193,9 +191,10 @@ class MultiPower(Law):
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to runs of one size from the end of their warmup on, every point counting the same, as published."""
-        refuse_several_sizes(runs, cls.name)
-        points = usable(runs, loss, lambda run: path_of(run).warm)
-        refuse_one_schedule(runs, cls.name)
+        scope = Scope.of(runs, cls.name)
+        refuse_several_sizes(scope, cls.name)
+        refuse_no_decay(runs, cls.name)
+        points = usable(runs, loss)
         paths = [path_of(run) for run in points.runs]
         total = np.concatenate([p.at(points.x[points.run == k], p.tau) for k, p in enumerate(paths)])
         scale = float(np.exp(np.log(total).mean()))
@@ -228,25 +227,16 @@ class MultiPower(Law):
             return np.stack([floor, a * scale**alpha, alpha, b, np.exp(log_c) / scale, beta, gamma], axis=-1)
 
         got = got.mapped(raw)
-        return cls(got.report, *map(float, got.values))
+        return cls(got.report, *map(float, got.values), scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x."""
-        path, at = path_of(run), np.asarray(x, dtype=np.float64)
+        path = path_of(run)
         one = np.ones(1)
         value, _ = effect(
-            drops(path, at), at.size, self.rate * one, self.drop_exponent * one, self.rate_exponent * one, slopes=False
+            drops(path, x), x.size, self.rate * one, self.drop_exponent * one, self.rate_exponent * one, slopes=False
         )
-        return self.floor + self.amplitude * path.at(at, path.tau) ** -self.exponent - self.drop * value[0]
-
-
-def refuse_one_schedule(runs: Sequence[Run], law: str) -> None:
-    """OnecurveError where no run lowers its rate, so that nothing tells schedules apart."""
-    if all(np.all(p.s[p.x >= p.warm] > 0.99) for p in map(path_of, runs)):
-        raise OnecurveError(
-            f"all {len(runs)} runs have a constant rate, so the effect of lowering it cannot be told; {law} needs one "
-            "run at least whose rate drops"
-        )
+        return self.floor + self.amplitude * path.at(x, path.tau) ** -self.exponent - self.drop * value[0]
 
 
 def _starts(terms: Drops, log_s: FloatArray, loss: FloatArray) -> FloatArray:

@@ -6,6 +6,7 @@ over x, so at a constant rate tau = x. Sums are cumulative, so the cost is linea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from onecurve.run import FloatArray, Run
 STEPS = 20_000
 """Points of a path made from a schedule; their spacing is the error of a fraction."""
 
+DECAYED = 0.99
+"""A rate below this share of its peak counts as decayed, once the warmup is over."""
 EVERY_STEP = 1000
 """A rate logged this often, evenly from its first point on, is taken as that of every step: each holds for its step."""
 
@@ -82,6 +85,8 @@ def path_of(run: Run) -> Path:
         raise OnecurveError(
             f"{run.where}: records neither its schedule nor its learning rate at each point; a law of schedules needs "
             "one (columns schedule and warmup of the run table, or learning_rate of the curves)"
+            if run.curves
+            else f"{run.where}: this law needs a schedule, and the runs of its fit share none; give it with --schedule"
         )
     logged = run.signals["learning_rate"]
     peak = float(np.max(logged.value))
@@ -98,6 +103,36 @@ def path_of(run: Run) -> Path:
         s = np.concatenate([[0.0 if s[0] >= 0.999 else s[0]], s])
         return _path(x, s, warm)
     return _path(logged.x, s, warm)
+
+
+def constant_rate(run: Run) -> bool | None:
+    """Whether a run keeps its rate once its warmup is over; None where it records neither schedule nor rate."""
+    if run.config.schedule is None and "learning_rate" not in run.signals:
+        return None
+    path = path_of(run)
+    return bool(np.all(path.s[path.x >= path.warm] > DECAYED))
+
+
+def refuse_decay(run: Run, law: str) -> None:
+    """OnecurveError where a law of constant rates is given a run whose rate decays."""
+    if constant_rate(run) is False:
+        schedule = run.config.schedule
+        what = "logged learning rate" if schedule is None else f"{schedule.shape} schedule"
+        raise OnecurveError(
+            f"{run.where}: its {what} is not constant; {law} describes constant learning rates only: choose constant "
+            "runs, or a law of schedules (onecurve laws)"
+        )
+
+
+def refuse_no_decay(runs: Sequence[Run], law: str) -> None:
+    """OnecurveError where no run lowers its rate, so that nothing tells what that does."""
+    for run in runs:
+        path_of(run)  # raises where its rate is not known
+    if all(constant_rate(run) for run in runs):
+        raise OnecurveError(
+            f"all {len(runs)} runs have a constant rate, so the effect of lowering it cannot be told; {law} needs one "
+            "run at least whose rate drops"
+        )
 
 
 def path_from(rates: ArrayLike, spacing: float = 1.0) -> Path:

@@ -16,8 +16,10 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, project
+from onecurve.ladder import by_size
 from onecurve.laws.estimate import Points, solve
-from onecurve.laws.law import Intervals, Law
+from onecurve.laws.law import Intervals, Law, Scope
+from onecurve.laws.path import refuse_decay
 from onecurve.run import Run, human
 
 SAMPLES = 60
@@ -56,6 +58,7 @@ class SumOfPowers(Law):
         Seeds of a size are averaged, and each size counts with 60 points, log-spaced over its window (log-log
         interpolation).
         """
+        scope = Scope.of(runs, cls.name)
         points = size_curves(runs, loss, window)
         n = points.per_run(lambda run, x: np.full(x.size, run.config.n_params))
         n0, t0 = (float(np.exp(np.log(v).mean())) for v in (n, points.x))
@@ -81,14 +84,13 @@ class SumOfPowers(Law):
             return p * np.stack([scale[0], scale[1], scale[2], scale[1], scale[1]], axis=-1)
 
         got = got.mapped(raw)
-        return cls(got.report, *map(float, got.values))
+        return cls(got.report, *map(float, got.values), scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x. Raises OnecurveError for a run whose rate decays: the law knows constant rates only."""
         refuse_decay(run, self.name)
-        t = np.asarray(x, dtype=np.float64)
         by_n = self.n_amplitude * run.config.n_params**-self.n_exponent
-        return self.floor + by_n + self.t_amplitude * t**-self.t_exponent
+        return self.floor + by_n + self.t_amplitude * x**-self.t_exponent
 
     @property
     def gamma(self) -> float:
@@ -109,28 +111,17 @@ class SumOfPowers(Law):
         return (self.gamma * np.asarray(fraction, dtype=np.float64) ** -self.t_exponent + 1.0) / (self.gamma + 1.0)
 
 
-def refuse_decay(run: Run, law: str) -> None:
-    """OnecurveError where a law of constant rates is given a run that decays."""
-    schedule = run.config.schedule
-    if schedule is not None and schedule.shape != "constant":
-        raise OnecurveError(
-            f"{run.where}: its {schedule.shape} schedule is not constant; {law} describes constant learning rates "
-            "only: choose constant runs, or a law of schedules (onecurve laws)"
-        )
-
-
 def size_curves(
     runs: Sequence[Run],
     loss: str | None,
     window: tuple[float, float | None],
 ) -> Points:
     """One curve a size, the mean over its seeds, at 60 log-spaced x within the window (log-log)."""
-    groups: dict[float, list[Run]] = {}
     for run in runs:
         refuse_decay(run, SumOfPowers.name)
-        groups.setdefault(run.config.n_params, []).append(run)
+    groups = by_size(runs)
     members, xs, ys, short = [], [], [], []
-    for n, group in sorted(groups.items()):
+    for n, group in groups.items():
         curves = [run.curve(loss).finite() for run in group]
         if not all(len(c) for c in curves):
             raise OnecurveError(f"size {human(n)}: a run has no finite loss; leave it out")
@@ -152,7 +143,7 @@ def size_curves(
         ends = f"; {', '.join(short)} end before {window[0]:g} of their horizon" if short else ""
         raise OnecurveError(
             f"powers needs constant-rate runs of at least {LEAST} sizes, because the loss at one size cannot tell a "
-            f"floor from the size's own term; got {len(members)} ({', '.join(human(n) for n in sorted(groups))}){ends}"
+            f"floor from the size's own term; got {len(members)} ({', '.join(human(n) for n in groups)}){ends}"
         )
     owner = np.repeat(np.arange(len(members)), SAMPLES)
     averaged = len(runs) - len(groups)

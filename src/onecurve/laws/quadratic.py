@@ -26,9 +26,10 @@ from numpy.typing import ArrayLike
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
+from onecurve.ladder import by_size
 from onecurve.laws.estimate import Points, solve, usable
-from onecurve.laws.law import Array, Intervals, Law, Report, bootstrap_only
-from onecurve.laws.path import Path, path_of
+from onecurve.laws.law import Array, Intervals, Law, Report, Scope, bootstrap_only, equally_long
+from onecurve.laws.path import DECAYED, Path, constant_rate, path_of
 from onecurve.run import Run, human
 
 CONSTANTS = (0.25, 0.2, 0.23)
@@ -37,8 +38,6 @@ MEAN, LAG = 4.0, 100.0
 """Weights of the two means of s along the path, chosen on the transformers and held for the MLPs."""
 WIDTH = 0.04
 """Width in log tau over which the reference losses are smoothed."""
-DECAYED = 0.99
-"""A rate below this share of its peak counts as decayed, once the warmup is over."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,9 @@ class Reference:
     loss: Array
     log_noise: Array
     """Log of the trace at each log tau: a polynomial of degree 5 through what was logged."""
+
+    def __post_init__(self) -> None:
+        equally_long(log_tau=self.log_tau, loss=self.loss, log_noise=self.log_noise)
 
     def at(self, tau: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Loss and noise; nan beyond the longest reference run."""
@@ -85,8 +87,9 @@ class NoisyQuadratic(Law):
         Raises OnecurveError where no run has a constant rate, one logs no gradient noise, or all rates are constant
         at sizes that also have decayed runs to predict but lack a reference.
         """
+        scope = Scope.of(runs, cls.name)
         constant, decayed = split(runs)
-        references = tuple(reference(group, loss) for group in by_size(constant).values())
+        references = tuple(reference(group, loss) for group in peers(constant).values())
         tables = {r.n_params: r for r in references}
         for run in decayed:
             table_for(run, tables)
@@ -97,9 +100,10 @@ class NoisyQuadratic(Law):
                 "runs, not fitted here"
             )
             points = sum(len(run.curve(loss)) for run in constant)
-            return cls(Report(0.0, runs=len(constant), points=points, warnings=(note,)), c, a, b, references)
-        points, features = _decayed_points(decayed, loss, tables)
-        base, drop, lagging, noise, log_mean = features
+            report = Report(runs=len(constant), points=points, warnings=(note,))
+            return cls(report, c, a, b, references, scope=scope)
+        points, columns = _decayed_points(decayed, loss, tables)
+        base, drop, lagging, noise, log_mean = columns
 
         def model(p: FloatArray) -> tuple[FloatArray, FloatArray]:
             c, a, b = p[:, :1], p[:, 1:2], p[:, 2:]
@@ -115,16 +119,15 @@ class NoisyQuadratic(Law):
             allowed_at=("lag_share", "path_power"), intervals=intervals,
         )  # fmt: skip
         c, a, b = map(float, got.values)
-        return cls(got.report, c, a, b, references)
+        return cls(got.report, c, a, b, references, scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x; nan where the run's summed rate goes beyond its references.
 
         Raises OnecurveError for a size without a reference.
         """
         table = table_for(run, {r.n_params: r for r in self.references})
-        at = np.asarray(x, dtype=np.float64)
-        base, drop, lagging, noise, log_mean = features(path_of(run), at, table)
+        base, drop, lagging, noise, log_mean = features(path_of(run), x, table)
         response = (1 - self.lag_share) * drop + self.lag_share * lagging
         return base + self.c * response * noise * np.exp(-self.path_power * log_mean)
 
@@ -155,11 +158,12 @@ class OwnNoise(Law):
         squares over the points at which the rate has decayed, unless it is given.
         """
         bootstrap_only(cls.name, intervals)
+        scope = Scope.of(runs, cls.name)
         constant, decayed = split(runs)
         references = tuple(
-            _longest(max(group, key=lambda r: r.curve(loss).x[-1]), loss) for group in by_size(constant).values()
+            _longest(max(group, key=lambda r: r.curve(loss).x[-1]), loss) for group in peers(constant).values()
         )
-        law = cls(Report(0.0), 0.0 if c is None else c, references)
+        law = cls(Report(), 0.0 if c is None else c, references)
         top = bottom = 0.0
         points = 0
         for run in decayed:
@@ -177,7 +181,7 @@ class OwnNoise(Law):
                     "runs, or give c (1/4 in theory)"
                 )
             c = top / bottom
-        return cls(Report(0.0, runs=len(runs), points=points), float(c), references)
+        return cls(Report(runs=len(runs), points=points), float(c), references, scope=scope)
 
     def parts(self, run: Run, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Reference loss, and what c multiplies: ``(s - 1) g``."""
@@ -191,9 +195,9 @@ class OwnNoise(Law):
         base = np.interp(flow_time(run, x), np.exp(table.log_tau), table.loss, right=np.nan)
         return base, (rate(run, x) - 1.0) * np.interp(x, noise.x, noise.value)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss at each x from the run's own gradient noise."""
-        base, slope = self.parts(run, np.asarray(x, dtype=np.float64))
+        base, slope = self.parts(run, x)
         return base + self.c * slope
 
 
@@ -220,10 +224,8 @@ def split(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     """Constant-rate runs and decayed ones."""
     constant, decayed = [], []
     for run in runs:
-        schedule = run.config.schedule
-        s = path_of(run)
-        steady = schedule.shape == "constant" if schedule is not None else bool(np.all(s.s[s.x >= s.warm] > DECAYED))
-        (constant if steady else decayed).append(run)
+        path_of(run)  # raises where its rate is not known
+        (constant if constant_rate(run) else decayed).append(run)
     if not constant:
         raise OnecurveError(
             f"none of the {len(runs)} runs has a constant rate; a schedule is predicted from constant-rate runs of "
@@ -232,12 +234,10 @@ def split(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     return constant, decayed
 
 
-def by_size(runs: Sequence[Run]) -> dict[float, list[Run]]:
-    """Runs of each size, which must share their peak learning rate."""
-    out: dict[float, list[Run]] = {}
-    for run in runs:
-        out.setdefault(run.config.n_params, []).append(run)
-    for n, group in out.items():
+def peers(runs: Sequence[Run]) -> dict[float, list[Run]]:
+    """The runs of each size, which must share their peak learning rate."""
+    groups = by_size(runs)
+    for n, group in groups.items():
         rates = {run.config.learning_rate for run in group}
         if len(rates) > 1:
             raise OnecurveError(
@@ -245,7 +245,7 @@ def by_size(runs: Sequence[Run]) -> dict[float, list[Run]]:
                 f"({', '.join(map(str, sorted(map(str, rates))))}); a reference shares the peak of what it predicts: "
                 "fit one peak at a time"
             )
-    return out
+    return groups
 
 
 def table_for(run: Run, tables: dict[float, Reference]) -> Reference:
@@ -362,7 +362,7 @@ def _longest(run: Run, loss: str | None) -> Reference:
 def _decayed_points(
     runs: Sequence[Run], loss: str | None, tables: dict[float, Reference]
 ) -> tuple[Points, tuple[FloatArray, ...]]:
-    every = usable(runs, loss, lambda run: path_of(run).warm)
+    every = usable(runs, loss)
     parts = [
         features(path_of(run), every.x[every.run == k], tables[run.config.n_params]) for k, run in enumerate(every.runs)
     ]

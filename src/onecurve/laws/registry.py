@@ -62,7 +62,7 @@ STUDIES = {
     ),
     "exponent": Study(
         "the growth of the horizon along which constant-rate curves collapse best",
-        "constant-rate runs of at least 3 sizes, longer than their horizon",
+        "constant-rate runs of at least 4 sizes, longer than their horizon",
         fit_exponent,
     ),
     "variance": Study(

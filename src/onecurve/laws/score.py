@@ -15,8 +15,9 @@ import numpy as np
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
+from onecurve.ladder import by_size
 from onecurve.laws.estimate import normalised
-from onecurve.laws.law import Band, Law
+from onecurve.laws.law import Band, Law, steady_part
 from onecurve.laws.path import path_of
 from onecurve.run import Run, human
 
@@ -25,6 +26,8 @@ FROM = 0.02
 """Earlier fractions are not judged, nor is the warmup: losses there say more of the first steps than of a law."""
 KNOTS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0])
 """Fractions between which the band is linear."""
+PINNED = np.array([*KNOTS[:-1], 0.95, 0.98, 1.0])
+"""The same for normalised curves, whose last value is 1 whatever the run."""
 ROUGH = 5
 """Groups below which a band is called rough."""
 Group = Literal["size", "schedule", "run"]
@@ -45,8 +48,8 @@ class Errors:
     """Prediction less loss at the last point."""
     inside: float
     """Share of points within the band; nan without one."""
-    whole: bool
-    """Whether all of them are."""
+    whole: bool | None
+    """Whether all of them are; None without a band."""
     half_width: float
     """Mean relative half-width of the band."""
 
@@ -87,13 +90,10 @@ class Residuals:
 def group_of(run: Run, by: Group) -> str:
     """The group in which a run is left out."""
     if by == "size":
-        return human(run.config.n_params)
+        return f"{run.config.n_params:.12g}"
     if by == "run":
         return run.config.name
-    schedule = run.config.schedule
-    if schedule is None:
-        return str(run.config.settings.get("schedule", run.config.name))
-    return str(schedule.model_copy(update={"warmup": 0.0}))  # the same steps of warmup are other shares
+    return steady_part(run.config.schedule) or str(run.config.settings.get("schedule", run.config.name))
 
 
 def natural(law: type[Law]) -> Group:
@@ -106,8 +106,7 @@ def observed(law: type[Law], run: Run, loss: str | None) -> tuple[FloatArray, Fl
     warm = path_of(run).warm if run.config.schedule or "learning_rate" in run.signals else 0.0
     first = max(FROM * run.end, warm)
     if law.normalised:
-        fraction = np.linspace(0.2, 1.0, 81)
-        fraction = fraction[fraction * run.end >= first]
+        fraction = law.fractions[law.fractions * run.end >= first]
         return fraction * run.end, normalised([run], loss, fraction)[0]
     curve = run.curve(loss).finite()
     use = (curve.x >= first) & (curve.loss > 0)
@@ -125,7 +124,7 @@ def left_out_residuals(
     for run in runs:
         groups.setdefault(group_of(run, by), []).append(run)
     if by == "size":
-        del groups[human(min(run.config.n_params for run in runs))]
+        del groups[group_of(min(runs, key=lambda run: run.config.n_params), by)]
     out: list[Residuals] = []
     failed: list[str] = []
     for done, (name, group) in enumerate(groups.items()):
@@ -134,6 +133,7 @@ def left_out_residuals(
         others = [run for run in runs if group_of(run, by) != name]
         try:
             fitted = law.fit(others, loss)
+            found: list[Residuals] = []
             for run in group:
                 x, value = observed(law, run, loss)
                 predicted = fitted.predict(run, x)
@@ -142,14 +142,18 @@ def left_out_residuals(
                 r = np.log(value / predicted) / fitted.stretch(run)
                 good = np.isfinite(r)
                 if good.any():
-                    out.append(Residuals(run, name, x[good] / run.end, r[good]))
+                    found.append(Residuals(run, name, x[good] / run.end, r[good]))
+            out += found
         except OnecurveError as error:
-            failed.append(f"without {by} {name} no prediction of it: {error}")
+            label = human(float(name)) if by == "size" else name
+            failed.append(f"the band lacks {by} {label}, which the others do not predict: {error}")
     return out, failed
 
 
-def band(residuals: Sequence[Residuals], by: Group, level: float = LEVEL) -> Band | None:
+def band(residuals: Sequence[Residuals], by: Group, pinned: bool = False, level: float = LEVEL) -> Band | None:
     """The band that holds ``level`` of left-out points; None with fewer than two groups.
+
+    ``pinned`` for normalised curves: they end at 1, and so does their band.
 
     Its shape over the fraction is the root mean square of the residuals, its height a quantile of their ratio to that,
     every run counting the same. Which quantile: the lowest at which, for each group in turn, the height from the other
@@ -162,15 +166,18 @@ def band(residuals: Sequence[Residuals], by: Group, level: float = LEVEL) -> Ban
     size = np.abs(np.concatenate([r.value for r in residuals]))
     weight = np.concatenate([np.full(r.value.size, 1.0 / r.value.size) for r in residuals])
     owner = np.concatenate([np.full(r.value.size, groups.index(r.group)) for r in residuals])
-    shape = np.empty(KNOTS.size)
-    edges = np.concatenate([[-np.inf], 0.5 * (KNOTS[1:] + KNOTS[:-1]), [np.inf]])
-    known = np.zeros(KNOTS.size, dtype=bool)
+    at = PINNED if pinned else KNOTS
+    shape = np.empty(at.size)
+    edges = np.concatenate([[-np.inf], 0.5 * (at[1:] + at[:-1]), [np.inf]])
+    known = np.zeros(at.size, dtype=bool)
     for k, (low, high) in enumerate(pairwise(edges)):
         here = (fraction > low) & (fraction <= high)
         known[k] = here.any()
         if known[k]:
             shape[k] = np.sqrt(np.sum(weight[here] * size[here] ** 2) / weight[here].sum())
-    knots, shape = KNOTS[known], np.maximum(shape[known], 1e-12)
+    if pinned:
+        shape[-1], known[-1] = 0.0, True
+    knots, shape = at[known], np.maximum(shape[known], 1e-12)
     order = np.argsort(size / np.interp(fraction, knots, shape), kind="stable")
     ratio, weight, owner = (size / np.interp(fraction, knots, shape))[order], weight[order], owner[order]
     levels = np.linspace(level, 1.0, 101)
@@ -198,11 +205,11 @@ def calibrated(
     if len({group_of(run, by) for run in runs}) < 2:
         return law, [f"no band: all runs are of one {by}, so nothing can be left out"]
     residuals, failed = left_out_residuals(type(law), runs, loss, by, progress)
-    made = band(residuals, by)
+    made = band(residuals, by, law.normalised)
     if made is None:
         return law, [f"no band: fewer than two {by}s can be predicted from the others", *failed]
     notes = [f"the band rests on {made.groups} {by}s left out, so it is rough"] if made.groups < ROUGH else []
-    return law.with_band(made), notes
+    return law.with_band(made), notes + failed
 
 
 def errors(law: Law, run: Run, loss: str | None) -> Errors:
@@ -229,7 +236,7 @@ def errors(law: Law, run: Run, loss: str | None) -> Errors:
         worst_relative=float(np.abs(off / value).max()),
         end_bias=float(off[-1]),
         inside=float(inside.mean()) if known else float("nan"),
-        whole=bool(inside.all()),
+        whole=bool(inside.all()) if known else None,
         half_width=float(np.log(high / predicted).mean()) if known else float("nan"),
     )
 
@@ -279,11 +286,14 @@ def _splits(
     law: type[Law], runs: Sequence[Run], leave_out: Group | None
 ) -> tuple[list[tuple[list[Run], list[Run]]], str]:
     by = leave_out or natural(law)
-    if law.one_size:
-        sizes = sorted({run.config.n_params for run in runs})
-        lots = [[run for run in runs if run.config.n_params == n] for n in sizes]
-    else:
-        lots = [list(runs)]
+    if not runs:
+        raise OnecurveError(f"{law.name} is judged on runs; got none")
+    if law.one_size and by == "size":
+        raise OnecurveError(
+            f"{law.name} serves one size at a time and predicts no other, so no size can be left out; choose "
+            "--leave-out schedule or run"
+        )
+    lots = list(by_size(runs).values()) if law.one_size else [list(runs)]
     out = []
     for lot in lots:
         groups = dict.fromkeys(group_of(run, by) for run in sorted(lot, key=lambda run: run.config.n_params))

@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from onecurve.controls import tokens_per_param
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.laws.estimate import normalised_points, solve
-from onecurve.laws.law import Intervals, Law
-from onecurve.laws.powers import refuse_decay
+from onecurve.laws.law import Intervals, Law, Scope
+from onecurve.laws.path import refuse_decay
 from onecurve.run import Run
-
-FROM = 0.1
-GRID = np.linspace(FROM, 1.0, 91)
 
 
 @dataclass(frozen=True)
@@ -38,19 +35,21 @@ class TokensPerParameter(Law):
     needs: ClassVar[str] = "finished constant-rate runs at 2 tokens per parameter or more"
     reach: ClassVar[str] = "other tokens per parameter at a constant rate; assumes no floor and equal exponents"
     normalised: ClassVar[bool] = True
+    fractions: ClassVar[FloatArray] = np.linspace(0.1, 1.0, 91)
 
     @classmethod
     def fit(cls, runs: Sequence[Run], loss: str | None = None, *, intervals: Intervals = "bootstrap") -> Self:
         """Fit to normalised curves from a tenth of the run on."""
+        scope = Scope.of(runs, cls.name)
         for run in runs:
             refuse_decay(run, cls.name)
-        ratio = np.array([run.end / run.config.n_params for run in runs])
-        if not ratio.size or np.ptp(np.log(ratio)) < np.log(1.1):
+        ratio = np.array([tokens_per_param(run) for run in runs])
+        if np.ptp(np.log(ratio)) < np.log(1.1):
             raise OnecurveError(
                 f"{cls.name} needs runs at 2 tokens per parameter or more, a tenth apart; got 1: a run cut at "
                 "half its length is one, at a constant rate"
             )
-        points = normalised_points(runs, loss, GRID)
+        points = normalised_points(runs, loss, cls.fractions)
         log_v, log_x = np.log(ratio)[points.run], np.log(points.x)
 
         def model(p: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -72,11 +71,10 @@ class TokensPerParameter(Law):
                 f"({ratio.min():.3g} to {ratio.max():.3g}): it is an extrapolation; add runs on its other side"
             )
             report = replace(report, warnings=(*report.warnings, note))
-        return cls(report, exponent, optimum)
+        return cls(report, exponent, optimum, scope=scope)
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss over the final loss at each x."""
         refuse_decay(run, self.name)
-        v = run.end / run.config.n_params / self.optimum
-        fraction = np.asarray(x, dtype=np.float64) / run.end
-        return (1.0 + (v * fraction) ** -self.exponent) / (1.0 + v**-self.exponent)
+        v = tokens_per_param(run) / self.optimum
+        return (1.0 + (v * x / run.end) ** -self.exponent) / (1.0 + v**-self.exponent)

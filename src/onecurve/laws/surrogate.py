@@ -16,19 +16,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from onecurve.controls import timescale, tokens_per_param
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
-from onecurve.laws.averaging import timescale
 from onecurve.laws.estimate import normalised
-from onecurve.laws.law import NO_RUNS, Intervals, Law, Report, bootstrap_only
+from onecurve.laws.law import Intervals, Law, Report, Scope, bootstrap_only
 from onecurve.laws.path import path_of
 from onecurve.run import Run
 
 POWER, NEAR, REST = 0.05, 0.001, 0.1
-FROM = 0.2
-GRID = np.linspace(FROM, 1.0, 81)
+GRID = np.linspace(0.2, 1.0, 81)
 STEPS = 25
 SWEEPS = 200
 
@@ -51,6 +49,7 @@ class Surrogate(Law):
     needs: ClassVar[str] = "finished runs at 2 timescales and 2 tokens per parameter or more, with their schedule"
     reach: ClassVar[str] = "other timescales, tokens per parameter and sizes under the schedules that were fitted"
     normalised: ClassVar[bool] = True
+    fractions: ClassVar[FloatArray] = GRID
 
     @classmethod
     def fit(
@@ -68,10 +67,9 @@ class Surrogate(Law):
         .05 is that of language models, and losses with a small range want another.
         """
         bootstrap_only(cls.name, intervals)
-        if not runs:
-            raise OnecurveError(NO_RUNS)
+        scope = Scope.of(runs, cls.name)
         tau = np.log([timescale(run) for run in runs])
-        ratio = np.log([run.end / run.config.n_params for run in runs])
+        ratio = np.log([tokens_per_param(run) for run in runs])
         for what, values in (("timescales", tau), ("tokens per parameter", ratio)):
             if np.ptp(values) < np.log(1.1):
                 raise OnecurveError(
@@ -107,14 +105,15 @@ class Surrogate(Law):
             float(np.exp(q[0] - q[1] * centre[1])),
             float(q[1]),
             float(own.mean()),
+            scope=scope,
         )
 
-    def predict(self, run: Run, x: ArrayLike) -> FloatArray:
+    def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss over the final loss at each x."""
-        path, at = path_of(run), np.asarray(x, dtype=np.float64)
+        path = path_of(run)
         b = self.b_scale * timescale(run) ** self.b_exponent
-        q = self.q_scale * (run.end / run.config.n_params) ** self.q_exponent
-        f = _first(at / run.end, self.power) + b * (path.at(at, path.s) + REST) ** q
+        q = self.q_scale * tokens_per_param(run) ** self.q_exponent
+        f = _first(x / run.end, self.power) + b * (path.at(x, path.s) + REST) ** q
         return f / (1.0 + b * (path.s[-1] + REST) ** q)
 
 

@@ -177,6 +177,9 @@ def _frame(
         cells[at], here[at] = s.value, True
         data[metric] = pl.select(pl.when(pl.Series(here)).then(pl.Series(cells))).to_series()
     frame = pl.DataFrame(data)
+    rate = next((wanted[n] for n in SIGNALS["learning_rate"] if n in wanted), None)
+    if rate is not None and len(rate) > 1 and np.ptp(rate.value) == 0.0:
+        known = {"schedule": "constant"} | known  # a rate logged at every step and always the same
     told = {k: v for k, v in known.items() if k != "planned_steps" and k not in frame.columns}
     if "planned_steps" in known and columns.horizon is None:
         told["horizon"] = float(known["planned_steps"]) * scale

@@ -135,7 +135,7 @@ def collapse(
         departures=tuple(_departures(s, core.ell, after, tolerance)),
         floor=chosen,
         sensitivity=tuple(_sensitivity(ladder, s, chosen, core, tolerance, after)),
-        findings=tuple(differences(configs, x_is_tokens=_is_tokens(s))),
+        findings=tuple(differences(configs, s.runs[0].unit)),
         tolerance=tolerance,
         dropped=dict(s.dropped),
         warnings=tuple(notes),
@@ -210,24 +210,10 @@ def _compute(s: Sampled) -> tuple[FloatArray | None, str]:
     """(S,) training compute at the horizon of each size: recorded, 6 N D, or x itself where x is compute."""
     first = np.concatenate([[0], np.cumsum(s.counts)[:-1]])
     runs = [s.runs[i] for i in first]
-    name = runs[0].x_name.lower()
-    recorded = [run.config.compute for run in runs]
-    if None not in recorded:
-        return np.array(recorded, dtype=np.float64), ""
-    horizon = np.array([run.config.horizon or next(iter(run.curves.values())).x[-1] for run in runs])
-    if any(word in name for word in ("compute", "flop")):
-        return horizon, ""
-    if _is_tokens(s):
-        return 6.0 * s.sizes * horizon, ""
-    batch = [run.config.batch_tokens for run in runs]
-    if None not in batch:
-        return 6.0 * s.sizes * horizon * np.array(batch, dtype=np.float64), ""
+    for values in ([run.config.compute for run in runs], [run.six_n_d for run in runs]):
+        if None not in values:
+            return np.array(values, dtype=np.float64), ""
     return None, f"training compute is not known where x is {runs[0].x_name!r} (name its column with --compute)"
-
-
-def _is_tokens(s: Sampled) -> bool:
-    name = s.runs[0].x_name.lower()
-    return "token" in name or "sample" in name
 
 
 def _after_warmup(s: Sampled) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onecurve.laws.estimate import measured
 from onecurve.laws.law import Law
 from onecurve.report.colours import ROLES, size_colours
 from onecurve.report.figures import check_suffix, style, write_figure
@@ -41,10 +42,9 @@ def save_predictions(path: Path, law: Law, runs: Sequence[Run], loss: str | None
             low, high = law.interval(run, x)
             for each in group:
                 if each.curves:
-                    curve = each.curve(loss).finite()
+                    curve = measured(type(law), each, loss)
                     late = curve.x >= x[0]
-                    scale = curve.loss[-1] if law.normalised else 1.0
-                    at, losses = curve.x[late] / each.end, curve.loss[late] / scale
+                    at, losses = curve.x[late] / each.end, curve.loss[late]
                     ax.plot(at, losses, color=colour, lw=0, marker=".", ms=2, alpha=0.5)
             ax.plot(x / run.end, value, color=colour, lw=1.3, label=label)
             if np.isfinite(low).any():
