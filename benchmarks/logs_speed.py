@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from onecurve import RunConfig, read
-from onecurve.logs import lines, tensorboard
+from onecurve.logs import jsonl, tensorboard
 from onecurve.store import RunWriter
 
 POINTS = 1_000_000
@@ -66,11 +66,11 @@ def json_lines(folder: Path) -> None:
         for k in range(POINTS):
             out.write(json.dumps({"step": k, "loss": 2 + 1 / (k + 1), "lr": 1e-3, "grad_norm": 0.5 + k % 7}) + "\n")
     size = file.stat().st_size / 1e6
-    ours, theirs = best(lambda: lines.read_json_lines(file)), best(lambda: pl.read_ndjson(file))
+    ours, theirs = best(lambda: jsonl.read([file])), best(lambda: pl.read_ndjson(file))
     share = f"{theirs / ours:.2f} of polars' own parse ({size / theirs:.0f})"
     print(f"JSON lines, {POINTS:,}: {size / ours:.0f} MB/s, {share}")
     file.write_bytes(file.read_bytes().replace(b'"loss": 2.5,', b'"loss": NaN,'))
-    print(f"  with a bare NaN: {size / best(lambda: lines.read_json_lines(file)):.0f} MB/s")
+    print(f"  with a bare NaN: {size / best(lambda: jsonl.read([file])):.0f} MB/s")
 
 
 def folders(root: Path) -> None:

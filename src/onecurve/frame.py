@@ -30,7 +30,7 @@ TRAINING = (
 )  # fmt: skip
 TOKENS = (
     "tokens", "total_tokens", "n_tokens_seen", "num_input_tokens_seen", "consumed_tokens", "num_consumed_tokens",
-    "throughput/total_tokens",
+    "throughput/total_tokens", "throughput/total tokens",
 )  # fmt: skip
 _STEPS = ("step", "global_step", "trainer/global_step", "iter", "iteration", "_step", "training_iteration")
 _AXES = {"tokens": (*TOKENS, "samples", "consumed_samples"), "steps": _STEPS}
@@ -66,6 +66,7 @@ _USUAL: dict[str, tuple[str, ...]] = {
     "decay_frac": ("decay_frac", "decay_fraction"),
     "final": ("final", "final_lr_frac", "min_lr_frac"),
 }
+SIZES = _USUAL["size"]
 _FLAGS = {"run": "--run", "size": "--size", "seed": "--seed", "horizon": "--horizon", "compute": "--compute"}
 _CONFIG_FLOATS = (
     "horizon", "compute", "batch_tokens", "learning_rate", "base_learning_rate", "weight_decay", "branch_step",

@@ -201,6 +201,34 @@ def torchtitan(folder: Path) -> Path:
     return folder
 
 
+def nanogpt(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, n in SIZES.items():
+        lines = ["iter,train_loss,lr"] + [f"{k},{float(v)!r},0.001" for k, v in zip(STEPS, loss(n), strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def wandb_export(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    columns = [f"{name} - train/loss{part}" for name in SIZES for part in ("", "__MIN", "__MAX")]
+    lines = [",".join(f'"{c}"' for c in ["Step", *columns])]
+    every = [loss(n) for n in SIZES.values()]
+    for k, values in zip(STEPS, zip(*every, strict=True), strict=True):
+        lines.append(",".join([f'"{k}"', *(f'"{float(v)!r}"' for v in values for _ in range(3))]))
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def olmo(folder: Path) -> Path:
+    for name, n in SIZES.items():
+        (folder / name).mkdir(parents=True)
+        for k, v in zip(STEPS, loss(n), strict=True):
+            content = {"train/CE loss": float(v), "throughput/total tokens": int(k) * 8192}
+            (folder / name / f"metrics_step{k}.json").write_text(json.dumps(content))
+    return folder
+
+
 FORMATS = {
     "W&B offline": (wandb_offline, "wandb"),
     "TensorBoard": (tensorboard, "tb"),
@@ -212,4 +240,7 @@ FORMATS = {
     "Lightning": (lightning, "lightning"),
     "Megatron-LM": (megatron, "megatron"),
     "torchtitan": (torchtitan, "titan"),
+    "nanoGPT CSV": (nanogpt, "nano"),
+    "W&B CSV export": (wandb_export, "export.csv"),
+    "OLMo-core": (olmo, "olmo"),
 }

@@ -13,10 +13,11 @@ from onecurve.errors import OnecurveError
 from onecurve.frame import Columns, Table, runs_from_frame
 from onecurve.logs.assemble import table_of
 from onecurve.logs.discover import Found, discover
+from onecurve.logs.follow import follow
 from onecurve.logs.tables import TABLES, read_table
 from onecurve.store import read_run
 
-__all__ = ["read"]
+__all__ = ["follow", "read"]
 
 
 def read(paths: Sequence[Path | str], runs: Path | str | None = None, columns: Columns | None = None) -> Table:
@@ -42,6 +43,8 @@ def read_found(found: Sequence[tuple[Path, Found]], runs: Path | str | None, col
     told = [f"--{name}" for name in ("run", "x", "size", "seed", "horizon", "compute") if getattr(columns, name, None)]
     told += ["--runs"] if runs is not None else []
     for path, held in found:
+        for problem in held.problems:
+            out.warnings.append(f"left out, because it cannot be read: {problem}")
         for part in _tables(path, held, settings, columns, told):
             out.runs.extend(part.runs)
             out.warnings.extend(part.warnings)

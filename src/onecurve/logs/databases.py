@@ -1,11 +1,11 @@
-"""Runs kept in SQLite by MLflow and Trackio, read-only while writers are alive, and MLflow's older file store."""
+"""Runs kept in SQLite by MLflow and Trackio, read-only while writers are alive."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -13,18 +13,22 @@ from urllib.parse import quote
 import numpy as np
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.lines import Points
-from onecurve.logs.log import Log, Series, flat
+from onecurve.logs.log import Log, Points, Series, as_setting, flat
 from onecurve.run import Setting
 
+FORMAT = "SQLite"
 HUGE = 1.7976931348623157e308
 """What MLflow writes for infinity."""
 
 
-def claims(path: Path) -> bool:
+def claims(path: Path, head: bytes) -> bool:
     """Whether a file is an SQLite database."""
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
+    return head.startswith(b"SQLite format 3\0")
+
+
+def place(path: Path) -> Path:
+    """Each database stands for itself."""
+    return path
 
 
 @contextmanager
@@ -46,8 +50,9 @@ def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
         raise OnecurveError(f"{path}: damaged, or no database ({error})") from None
 
 
-def read(path: Path) -> list[Log]:
+def read(paths: Sequence[Path]) -> list[Log]:
     """All runs of a database of MLflow or Trackio."""
+    (path,) = paths
     with opened(path) as db:
         tables = {
             row[0]: {column[1] for column in db.execute(f'PRAGMA table_info("{row[0]}")')}
@@ -73,7 +78,7 @@ def _mlflow(path: Path, db: sqlite3.Connection, tables: dict[str, set[str]]) -> 
     settings: defaultdict[str, dict[str, Setting]] = defaultdict(dict)
     if {"key", "value", "run_uuid"} <= tables.get("params", set()):
         for run, key, value in db.execute("SELECT run_uuid, key, value FROM params"):
-            settings[str(run)][str(key)] = setting(value)
+            settings[str(run)][str(key)] = as_setting(value)
     is_nan = "is_nan" if "is_nan" in tables["metrics"] else "0"
     order = "timestamp, step" if "timestamp" in tables["metrics"] else "step"
     points: defaultdict[str, defaultdict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -118,54 +123,3 @@ def _json(path: Path, text: object) -> dict[str, object]:
     except (ValueError, RecursionError):
         raise OnecurveError(f"{path}: a row that is not JSON; the database is damaged") from None
     return value if isinstance(value, dict) else {}
-
-
-def setting(text: object) -> Setting:
-    """A parameter that was stored as text, as the number that it is."""
-    for kind in (int, float):
-        try:
-            return kind(str(text))
-        except ValueError:
-            continue
-    return str(text)
-
-
-def is_store(folder: Path) -> bool:
-    """Whether a folder is a run of MLflow's file store."""
-    return (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir()
-
-
-def read_store(folder: Path) -> Log:
-    """One run of MLflow's file store: a file a metric with lines ``timestamp value step``, a file a parameter."""
-    points = Points()
-    torn = 0
-    root = folder / "metrics"
-    for file in sorted(root.rglob("*")):
-        if file.is_symlink() or not file.is_file():
-            continue
-        key = file.relative_to(root).as_posix()
-        for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
-            parts = line.split()
-            try:
-                points.add(key, float(parts[2]), float(parts[1]))
-            except (ValueError, IndexError):
-                if not parts:
-                    continue
-                if file.read_bytes().count(b"\n") >= number:
-                    raise OnecurveError(
-                        f"{file}: line {number} is not 'timestamp value step'; mend or drop it"
-                    ) from None
-                torn += 1
-    settings = {
-        f.name: setting(f.read_text(errors="replace").strip())
-        for f in sorted((folder / "params").glob("*"))
-        if f.is_file() and not f.is_symlink()
-    }
-    if not points.steps:
-        raise OnecurveError(f"{folder}: an MLflow run without a metric; nothing was logged yet")
-    name = next(
-        (t.read_text(errors="replace").strip() for t in [folder / "tags" / "mlflow.runName"] if t.is_file()),
-        folder.name,
-    )
-    dropped = {"torn last line": torn} if torn else {}
-    return Log(name, "MLflow", str(folder), "step", points.series(), settings, dropped=dropped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +17,24 @@ NAME = "trainer_state.json"
 SETTINGS = ("max_steps", "num_train_epochs", "train_batch_size", "num_input_tokens_seen", "total_flos")
 
 
-def claims(path: Path) -> bool:
+def claims(path: Path, head: bytes) -> bool:
     """Whether a file is the state of a Trainer."""
-    if path.suffix != ".json":
-        return False
-    with path.open("rb") as file:
-        head = file.read(1 << 20)
-    return b'"log_history"' in head and (b'"global_step"' in head or b'"best_metric"' in head)
+    told = b'"log_history"' in head and (b'"global_step"' in head or b'"best_metric"' in head)
+    return path.suffix == ".json" and (told or path.name == NAME)
 
 
-def latest(files: list[Path]) -> list[Path]:
-    """Of the states of one run (in its folder and its checkpoints, each with all before it) the one written last."""
-    by_run: dict[Path, list[Path]] = defaultdict(list)
-    for path in files:
-        folder = path.parent
-        by_run[folder.parent if folder.name.startswith("checkpoint-") else folder].append(path)
-    return [max(group, key=lambda p: (_steps(p), p.stat().st_mtime)) for group in by_run.values()]
+def place(path: Path) -> Path:
+    """The run's folder, of whose checkpoints each has a state."""
+    folder = path.parent
+    return folder.parent if folder.name.startswith("checkpoint-") else folder
 
 
-def read(path: Path) -> Log:
-    """Read one state. Its last row, the averages over the whole run, is no point and is dropped."""
+def read(paths: Sequence[Path]) -> list[Log]:
+    """The run of one folder, from the state written last, which holds all before it.
+
+    Its last row, the averages over the whole run, is no point and is dropped.
+    """
+    path = max(paths, key=lambda p: (_steps(p), p.stat().st_mtime))
     state = _load(path)
     steps: defaultdict[str, list[float]] = defaultdict(list)
     values: defaultdict[str, list[float]] = defaultdict(list)
@@ -53,21 +52,13 @@ def read(path: Path) -> Log:
     if not steps:
         raise OnecurveError(f"{path}: log_history holds no point; the run was stopped before its first logging step")
     settings: dict[str, Setting] = {k: state[k] for k in SETTINGS if isinstance(state.get(k), (int, float))}
-    folder = path.parent.parent if path.parent.name.startswith("checkpoint-") else path.parent
     notes = ["non-finite losses cannot be seen unless the Trainer ran with logging_nan_inf_filter=False"]
     if all(round(v, 4) == v for v in values.get("loss", [])[:200]):
         notes.append("losses are rounded to 4 decimals")
-    return Log(
-        folder.name,
-        FORMAT,
-        str(path),
-        "step",
-        {name: Series.of(steps[name], values[name]) for name in steps},
-        settings,
-        tuple(notes),
-        {"summary rows": summaries} if summaries else {},
-        means=("loss",),
-    )
+    series = {name: Series.of(steps[name], values[name]) for name in steps}
+    dropped = {"summary rows": summaries} if summaries else {}
+    name = place(path).name
+    return [Log(name, FORMAT, str(path), "step", series, settings, tuple(notes), dropped, means=("loss",))]
 
 
 def _load(path: Path) -> dict[str, Any]:

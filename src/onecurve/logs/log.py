@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from onecurve.fit import FloatArray
 from onecurve.run import Setting
+
+WORDS = ("nan", "inf", "-inf", "+inf", "infinity", "-infinity")
+"""What loggers write for values that JSON lacks."""
+STEPS = ("step", "global_step", "current_steps", "training_iteration", "iteration", "iter", "_step", "num_steps")
+"""What loggers call the step of a record."""
+GENERIC = ("metrics", "log", "logs", "train", "trainer_log", "tracker_metrics", "result", "training_log", "history")
+"""Names of files that say nothing of their run, which is then called as its folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,3 +78,68 @@ def flat(tree: object, prefix: str = "") -> dict[str, Setting]:
         elif isinstance(value, (str, int, float, bool)) and name:
             out[name] = value
     return out
+
+
+class Points:
+    """Points by name, as they come in."""
+
+    def __init__(self) -> None:
+        self.steps: defaultdict[str, list[float]] = defaultdict(list)
+        self.values: defaultdict[str, list[float]] = defaultdict(list)
+
+    def add(self, name: str, step: float, value: object) -> None:
+        """One point; what is no number is left out."""
+        number = as_number(value)
+        if number is not None:
+            self.steps[name].append(step)
+            self.values[name].append(number)
+
+    def series(self) -> dict[str, Series]:
+        """All of them."""
+        return {name: Series.of(self.steps[name], self.values[name]) for name in self.steps}
+
+
+def as_number(value: object) -> float | None:
+    """A logged value as a float: numbers, and the words for what JSON cannot say."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value) if abs(value) < 1e300 or value != value else float("inf") * (1 if value > 0 else -1)
+    if isinstance(value, str) and value.strip().lower() in WORDS:
+        return float(value)
+    return None
+
+
+def as_setting(text: object) -> Setting:
+    """A parameter that was stored as text, as the number that it is."""
+    for kind in (int, float):
+        try:
+            return kind(str(text))
+        except ValueError:
+            continue
+    return str(text)
+
+
+def csv_header(head: bytes) -> list[str]:
+    """The names in the first line of a CSV file; none where it is no CSV."""
+    try:
+        return next(csv.reader([head.split(b"\n", 1)[0].decode(errors="replace").strip()]), [])
+    except csv.Error:
+        return []
+
+
+def lines_from(path: Path, offset: int) -> tuple[bytes, int]:
+    """The whole lines after a byte offset, and the offset after them."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    whole = data.rfind(b"\n") + 1
+    return data[:whole], offset + whole
+
+
+def run_name(path: Path) -> str:
+    """What a run is called that is a file: as the file, or as its folder where the file's name is everybody's."""
+    folder = path.parent
+    if path.stem not in GENERIC or not folder.name:
+        return path.stem
+    return f"{folder.parent.name}-{folder.name}" if folder.name.startswith("version_") else folder.name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,21 +27,45 @@ BATCH = 1_000_000
 """Bytes of records of one length that are decoded at once."""
 LAYOUTS = 200
 """Layouts of records of one length that are decoded as columns; the rest, one by one."""
+TORN = "bytes after the last whole record"
 Bytes = NDArray[np.uint8]
 
 
-def claims(path: Path) -> bool:
+def claims(path: Path, head: bytes) -> bool:
     """Whether a file is an event file: its first record has a valid checksum."""
-    if "tfevents" not in path.name:
+    if "tfevents" not in path.name or len(head) < 12:
         return False
+    return bool(_masked(np.frombuffer(head[:8], np.uint8)[None])[0] == _u4(head, 8))
+
+
+def place(path: Path) -> Path:
+    """The folder: its event files are one run."""
+    return path.parent
+
+
+def read(paths: Sequence[Path]) -> list[Log]:
+    """The run of one folder, its event files in the order of their first event's wall time."""
+    log = _joined(paths[0].parent, [_parse(path.read_bytes()) for path in paths])
+    if not log.series:
+        raise OnecurveError(
+            f"{log.source}: its {len(paths)} TensorBoard event files hold no scalar; images and histograms are no "
+            "curves"
+        )
+    return [log]
+
+
+def tail(path: Path, offset: int) -> tuple[list[Log], int]:
+    """What whole records follow an offset."""
     with path.open("rb") as file:
-        head = file.read(12)
-    return len(head) == 12 and bool(_masked(np.frombuffer(head[:8], np.uint8)[None])[0] == _u4(head, 8))
+        file.seek(offset)
+        data = file.read()
+    part = _parse(data)
+    end = offset + len(data) - part.dropped.pop(TORN)
+    return [_joined(path.parent, [part])], end
 
 
-def read(files: list[Path]) -> Log:
-    """Read all event files of one run, in the order of their first event's wall time."""
-    parts = sorted((_read_file(path) for path in files), key=lambda part: part.wall)
+def _joined(folder: Path, parts: list[_Part]) -> Log:
+    parts = sorted(parts, key=lambda part: part.wall)
     steps: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)
     values: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)
     dropped: defaultdict[str, int] = defaultdict(int)
@@ -51,11 +75,6 @@ def read(files: list[Path]) -> Log:
             values[tag].append(series.value)
         for what, count in part.dropped.items():
             dropped[what] += count
-    folder = files[0].parent
-    if not steps:
-        raise OnecurveError(
-            f"{folder}: its {len(files)} TensorBoard event files hold no scalar; images and histograms are no curves"
-        )
     series = {tag: Series(np.concatenate(steps[tag]), np.concatenate(values[tag])) for tag in steps}
     return Log(folder.name, FORMAT, str(folder), "step", series, dropped={k: v for k, v in dropped.items() if v})
 
@@ -67,10 +86,9 @@ class _Part:
     dropped: dict[str, int]
 
 
-def _read_file(path: Path) -> _Part:
-    data = path.read_bytes()
+def _parse(data: bytes) -> _Part:
     start, length, torn = _chain(data)
-    dropped = {"bytes after the last whole record": torn}
+    dropped = {TORN: torn}
     raw = np.frombuffer(data, np.uint8)
     steps: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)
     values: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Weights & Biases: offline runs (the `.wandb` file that its client writes) and charts exported as CSV.
+"""Weights & Biases: offline runs, the `.wandb` file that its client writes.
 
 The container is LevelDB's log: a header of 7 bytes, blocks of 32 KiB, in them fragments of 4 bytes of CRC-32, 2 of
 length and 1 of type (whole, first, middle, last). A record is a protobuf `Record`; read are history (field 2), config
@@ -10,38 +10,61 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
 from onecurve.errors import OnecurveError
-from onecurve.logs.lines import Points
-from onecurve.logs.log import Log, Series, flat
+from onecurve.logs.log import Log, Points, flat
 from onecurve.logs.protobuf import fields, varint
 from onecurve.run import Setting
 
 FORMAT = "W&B offline"
 BLOCK = 32 * 1024
 HEADER = b":W&B"
+START = 7
 INTERNAL = "_"
 """Keys of the client itself begin so: _step, _runtime, _timestamp."""
 
 
-def claims(path: Path) -> bool:
+def claims(path: Path, head: bytes) -> bool:
     """Whether a file is an offline run."""
+    return head.startswith(HEADER)
+
+
+def place(path: Path) -> Path:
+    """Each file is a run of its own."""
+    return path
+
+
+def read(paths: Sequence[Path]) -> list[Log]:
+    """The run in one file; a torn end, as a live or killed run has it, is left out and counted."""
+    (path,) = paths
+    (log,), end = _parse(path, path.read_bytes(), START)
+    if not log.series:
+        raise OnecurveError(
+            f"{path}: no metric in this offline run; it was closed before it logged, or its history was never flushed"
+        )
+    torn = end < path.stat().st_size
+    return [replace(log, dropped={"torn end of the file": 1})] if torn else [log]
+
+
+def tail(path: Path, offset: int) -> tuple[list[Log], int]:
+    """What whole records follow an offset."""
+    first = offset - offset % BLOCK  # fragments lie within blocks
     with path.open("rb") as file:
-        return file.read(4) == HEADER
+        file.seek(first)
+        data = file.read()
+    logs, end = _parse(path, data, max(offset, START) - first)
+    return logs, first + end
 
 
-def read(path: Path) -> Log:
-    """Read one offline run; a torn end, as a live or killed run has it, is left out and counted."""
+def _parse(path: Path, data: bytes, start: int) -> tuple[list[Log], int]:
+    """The run in the records from ``start`` on, and where the last whole one ends."""
     points, config = Points(), dict[str, object]()
-    name, position, torn = path.stem, 0, False
-    for record in _records(path.read_bytes()):
-        if record is None:
-            torn = True
-            break
+    name, position, whole = path.stem, 0, start
+    for record, end in _records(data, start):
+        whole = end
         try:
             for number, low, high in fields(record, 0, len(record)):
                 if number == 2:
@@ -52,38 +75,30 @@ def read(path: Path) -> Log:
                     name = _run(record, low, high, config) or name
         except (IndexError, ValueError, RecursionError, UnicodeDecodeError):
             raise OnecurveError(f"{path}: a record that is not as W&B writes it; the file is damaged") from None
-    series = points.series()
-    if not series:
-        raise OnecurveError(
-            f"{path}: no metric in this offline run; it was closed before it logged, or its history was never flushed"
-        )
     settings: dict[str, Setting] = flat({k: v for k, v in config.items() if k != "_wandb"})
-    dropped = {"torn end of the file": 1} if torn else {}
-    return Log(name, FORMAT, str(path), "step", series, settings, dropped=dropped)
+    return [Log(name, FORMAT, str(path), "step", points.series(), settings)], whole
 
 
-def _records(data: bytes) -> Iterator[bytes | None]:
-    """Whole records; None where the file is torn or a checksum is wrong."""
-    position, parts = 7, []
+def _records(data: bytes, position: int) -> Iterator[tuple[bytes, int]]:
+    """Whole records and where they end, up to where the file is torn or a checksum is wrong."""
+    parts: list[bytes] = []
     while position < len(data):
         left = BLOCK - position % BLOCK
         if left < 7:
             position += left
             continue
         if position + 7 > len(data):
-            yield None
             return
         checksum, size, kind = struct.unpack_from("<IHB", data, position)
         body = data[position + 7 : position + 7 + size]
         if len(body) < size or kind not in (1, 2, 3, 4) or zlib.crc32(body, zlib.crc32(bytes([kind]))) != checksum:
-            yield None
             return
         position += 7 + size
         if kind in (1, 2):
             parts = []
         parts.append(body)
         if kind in (1, 4):
-            yield b"".join(parts)
+            yield b"".join(parts), position
 
 
 def _history(record: bytes, low: int, high: int, last: int, points: Points) -> int:
@@ -138,42 +153,3 @@ def _run(record: bytes, low: int, high: int, config: dict[str, object]) -> str:
         elif number == 8:
             name = record[a:b].decode() or name
     return name
-
-
-def claims_export(header: list[str]) -> bool:
-    """Whether a CSV file's header is that of a chart exported from the workspace."""
-    return header[:1] == ["Step"] and any(" - " in name for name in header[1:])
-
-
-def read_export(path: Path) -> list[Log]:
-    """The runs of a chart exported as CSV: columns ``Step`` and ``<run> - <metric>``, empty where a run has no point.
-
-    Columns of minima and maxima beside a metric that differ from it say that each point stands for several: a sample.
-    """
-    try:
-        table = pl.read_csv(path, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise OnecurveError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0][:200]}") from None
-    table = table.cast(pl.Float64, strict=False)  # numbers stand in quotes
-    if table["Step"].null_count() == table.height:
-        raise OnecurveError(f"{path}: a W&B export whose column Step holds no number; export the chart again")
-    series: dict[str, dict[str, Series]] = {}
-    binned: set[str] = set()
-    for column in table.columns[1:]:
-        run, dash, metric = column.rpartition(" - ")
-        rows = table.select("Step", column).drop_nulls()
-        if not dash or not rows.height:
-            continue
-        if metric.endswith(("__MIN", "__MAX")):
-            plain = f"{run} - {metric[:-5]}"
-            if plain in table.columns and bool((table[column] != table[plain]).any()):
-                binned.add(run)
-            continue
-        series.setdefault(run, {})[metric] = Series.of(rows["Step"].to_numpy(), rows[column].to_numpy())
-    if not series:
-        raise OnecurveError(f"{path}: a W&B export without a curve; its columns are {', '.join(table.columns[:10])}")
-    note = "each point stands for several steps (minimum and maximum differ): export more points, or the run itself"
-    return [
-        Log(run, "W&B CSV export", str(path), "step", metrics, notes=(note,) if run in binned else ())
-        for run, metrics in series.items()
-    ]
