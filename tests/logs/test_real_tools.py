@@ -166,7 +166,7 @@ def test_lightning_s_csv_logger(tmp_path):
     pytest.importorskip("lightning")
     run(LIGHTNING, tmp_path, "60", "-1")
     (log,) = discover(tmp_path / "csv").logs
-    assert log.format == "Lightning"
+    assert log.format == "CSV log"
     assert log.series["train_loss"].step.tolist() == list(np.arange(60.0))
 
 

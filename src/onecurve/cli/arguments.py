@@ -12,9 +12,10 @@ import typer
 from onecurve.errors import OnecurveError
 
 Data = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
-        help="Run directories, folders of them, or tables of points (CSV, TSV, Parquet, JSONL).", show_default=False
+        help="Run directories, logs of other tools, folders of these, tables of points, or addresses.",
+        show_default=False,
     ),
 ]
 Runs = Annotated[Path | None, typer.Option("--runs", help="Table with one row a run: sizes, seeds, horizons.")]

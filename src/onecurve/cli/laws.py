@@ -83,7 +83,7 @@ def fit(
 def predict(
     law: Annotated[Path, typer.Argument(help="A law that onecurve fit wrote.", show_default=False)],
     data: Annotated[
-        list[Path] | None, typer.Argument(help="Runs to predict beside what they did, instead of a planned one.")
+        list[str] | None, typer.Argument(help="Runs to predict beside what they did, instead of a planned one.")
     ] = None,
     size: Annotated[
         str | None, typer.Option("--size", metavar="N", help="Parameters of the planned run; with DATA their column.")
@@ -249,7 +249,7 @@ def laws() -> None:
 
 
 def _read(
-    data: list[Path],
+    data: list[str],
     table: Path | None,
     fit_on: str | None = None,
     run: str | None = None,

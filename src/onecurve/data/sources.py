@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onecurve.errors import OnecurveError
+from onecurve.errors import OnecurveError, optional
 
 SEPARATOR = 0
 """The byte between documents: no text has it."""
@@ -50,12 +50,9 @@ def tokenizer(path: Path) -> tuple[Encode, int]:
 
     Its end-of-text token, if it has one, ends each document.
     """
+    library = optional("tokenizers", "tokenizer files", "data")
     try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise OnecurveError("tokenizer files need tokenizers: pip install 'onecurve[data]'") from None
-    try:
-        loaded: Any = Tokenizer.from_file(str(path))
+        loaded = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
         raise OnecurveError(f"{path}: not a tokenizers file ({error})") from None
     ends = [loaded.token_to_id(name) for name in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>")]
@@ -70,10 +67,7 @@ def tokenizer(path: Path) -> tuple[Encode, int]:
 
 def hugging_face(name: str, split: str, column: str) -> Iterator[str]:
     """The texts of a Hugging Face dataset, streamed: a name on the hub, or a folder or file that `datasets` reads."""
-    try:
-        import datasets
-    except ImportError:
-        raise OnecurveError("Hugging Face datasets need datasets: pip install 'onecurve[data]'") from None
+    datasets = optional("datasets", "Hugging Face datasets", "data")
     path = Path(name)
     kinds = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "text"}
     try:
@@ -145,11 +139,8 @@ def _opened(path: Path) -> io.TextIOBase:
     try:
         if path.suffix != ".zst":
             return path.open(encoding="utf-8", errors="replace")
-        try:
-            import zstandard
-        except ImportError:
-            raise OnecurveError(f"{path}: compressed files need zstandard: pip install 'onecurve[data]'") from None
-        stream: Any = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)
+        zstandard = optional("zstandard", f"compressed files ({path})", "data")
+        stream = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)
         return io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
     except OSError as error:
         raise OnecurveError(f"{path}: {error.strerror}") from None

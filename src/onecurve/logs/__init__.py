@@ -1,7 +1,8 @@
 """Reading: paths in, runs out.
 
 A path is a run directory, another tool's log (a file or a folder of them), or a long table (CSV, TSV, Parquet, JSONL)
-with an optional table of the runs beside it. What a path holds is found by content. Sources are only ever read.
+with an optional table of the runs beside it; or an address (W&B, MLflow, an object store); or ``A+B``, parts of the
+same runs in the order in which they were written. What a path holds is found by content. Sources are only ever read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from onecurve.frame import Columns, Table, runs_from_frame
 from onecurve.logs.assemble import table_of
 from onecurve.logs.discover import Found, discover
 from onecurve.logs.follow import follow
+from onecurve.logs.join import joined
+from onecurve.logs.remote import find as remote
+from onecurve.logs.remote import is_address
 from onecurve.logs.tables import TABLES, read_table
 from onecurve.store import read_run
 
@@ -25,27 +29,34 @@ def read(paths: Sequence[Path | str], runs: Path | str | None = None, columns: C
 
     Raises OnecurveError naming the path, what was found there and what would be accepted.
     """
-    return read_found([(path, find(path)) for path in map(Path, paths)], runs, columns)
+    return read_found([(path, find(path)) for path in map(str, paths)], runs, columns)
 
 
-def find(path: Path) -> Found:
-    """What a path holds; OnecurveError where there is no such path."""
+def find(told: str) -> Found:
+    """What a path, an address or a sum of paths holds; OnecurveError where there is no such thing."""
+    path = Path(told)
+    if is_address(told):
+        return remote(told)
     if not path.exists():
+        if "+" in told:
+            return joined([(part, find(part)) for part in told.split("+") if part])
         near = f"; {path.parent} holds {_listing(path.parent)}" if path.parent.is_dir() else ""
         raise OnecurveError(f"{path}: no such file or folder{near}")
     return discover(path)
 
 
-def read_found(found: Sequence[tuple[Path, Found]], runs: Path | str | None, columns: Columns | None) -> Table:
+def read_found(found: Sequence[tuple[str, Found]], runs: Path | str | None, columns: Columns | None) -> Table:
     """All runs of what was found, as `read` gives them."""
     settings = None if runs is None else read_table(Path(runs))
     out = Table([], {}, [])
-    told = [f"--{name}" for name in ("run", "x", "size", "seed", "horizon", "compute") if getattr(columns, name, None)]
-    told += ["--runs"] if runs is not None else []
+    options = [
+        f"--{name}" for name in ("run", "x", "size", "seed", "horizon", "compute") if getattr(columns, name, None)
+    ]
+    options += ["--runs"] if runs is not None else []
     for path, held in found:
         for problem in held.problems:
             out.warnings.append(f"left out, because it cannot be read: {problem}")
-        for part in _tables(path, held, settings, columns, told):
+        for part in _tables(path, held, settings, columns, options):
             out.runs.extend(part.runs)
             out.warnings.extend(part.warnings)
             for what, count in part.dropped.items():
@@ -53,15 +64,18 @@ def read_found(found: Sequence[tuple[Path, Found]], runs: Path | str | None, col
     return out
 
 
-def _tables(path: Path, found: Found, settings: object, columns: Columns | None, told: list[str]) -> list[Table]:
+def _tables(told: str, found: Found, settings: object, columns: Columns | None, options: list[str]) -> list[Table]:
     parts = []
     if found.folders:
-        ignored = f"{', '.join(told)} ignored for {path}: a run directory says itself what is what"
-        parts.append(Table([read_run(folder) for folder in found.folders], {}, [ignored] if told else []))
+        ignored = f"{', '.join(options)} ignored for {told}: a run directory says itself what is what"
+        parts.append(Table([read_run(folder) for folder in found.folders], {}, [ignored] if options else []))
     if found.logs:
-        parts.append(table_of(found.logs, settings, columns, str(path)))
+        parts.append(table_of(found.logs, settings, columns, told))
     if parts:
         return parts
+    if is_address(told):
+        return [runs_from_frame(read_table(table), settings, columns, source=told) for table in found.tables]
+    path = Path(told)
     if path.is_dir():
         raise OnecurveError(
             f"{path}: no run directory (a folder with run.json) in it, and no log of another tool; it holds "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
+from onecurve import errors
 from onecurve.errors import OnecurveError
 from onecurve.measure.moments import moments, noise_floor
 from onecurve.measure.result import DEPARTURES, LAST, Collapse
@@ -104,15 +104,9 @@ class View:
     end_y: Axis
 
 
-def optional(name: str) -> Any:
+def optional(module: str) -> Any:
     """A library of the report, or an error that says how to get it."""
-    try:
-        return import_module(name)
-    except ImportError:
-        package = name.partition(".")[0]
-        raise OnecurveError(
-            f"figures and pages need {package}, which is not installed: pip install 'onecurve[report]'"
-        ) from None
+    return errors.optional(module, "figures and pages", "report")
 
 
 def view(collapses: Sequence[Collapse]) -> View:

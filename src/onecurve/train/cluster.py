@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from onecurve.errors import OnecurveError
+from onecurve.errors import OnecurveError, optional
 from onecurve.plan.recipe import Job
 from onecurve.train.ladder import Done, Progress, Wish
 from onecurve.train.loop import Failed, run_job, threads
@@ -36,10 +36,7 @@ def train_on_ray(todo: list[Job], out: Path, progress: Progress, wish: Wish, mak
     Every node must see ``out`` and the corpus under the same path. A task takes one GPU where the cluster has any, else
     as many CPUs as the job would have threads here.
     """
-    try:
-        import ray
-    except ImportError:
-        raise OnecurveError("--on ray needs Ray: pip install 'onecurve[ray]'") from None
+    ray = optional("ray", "ladders on a cluster (--on ray)", "ray")
     mine = not ray.is_initialized()
     if mine:
         ray.init(log_to_driver=False, include_dashboard=False)

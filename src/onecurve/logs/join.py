@@ -1,0 +1,57 @@
+"""Parts of the same runs, as several folders or files: put together in the order in which they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onecurve.errors import OnecurveError
+from onecurve.logs.discover import Found
+from onecurve.logs.log import Log, Series
+
+
+def joined(parts: Sequence[tuple[str, Found]]) -> Found:
+    """Logs of the same name as one run each; where every part holds one log, these, whatever they are called.
+
+    Where a later part goes back in steps it is the branch that counts, as after any resume. Raises OnecurveError for
+    parts that hold run directories or tables, or no log.
+    """
+    for path, found in parts:
+        if not found.logs or found.folders:
+            what = "a run directory, which is whole" if found.folders else "no log of a trainer"
+            raise OnecurveError(f"{path}: {what}; only logs are joined with +")
+    groups: dict[str, list[Log]] = {}
+    alone = all(len(found.logs) == 1 for _, found in parts)
+    for _, found in parts:
+        for log in found.logs:
+            groups.setdefault("" if alone else log.name, []).append(log)
+    if not alone and all(len(logs) == 1 for logs in groups.values()):
+        raise OnecurveError(
+            f"{' and '.join(path for path, _ in parts)}: no run is in two of them, so nothing can be joined; they hold "
+            f"{', '.join(sorted(groups)[:8])}"
+        )
+    return Found(logs=[_one(logs) for logs in groups.values()])
+
+
+def _one(logs: list[Log]) -> Log:
+    names = dict.fromkeys(name for log in logs for name in log.series)
+    series = {name: _after_each_other([log.series[name] for log in logs if name in log.series]) for name in names}
+    dropped: dict[str, int] = {}
+    for log in logs:
+        for what, count in log.dropped.items():
+            dropped[what] = dropped.get(what, 0) + count
+    return replace(
+        logs[0],
+        source=" + ".join(log.source for log in logs),
+        series=series,
+        settings={key: value for log in logs for key, value in log.settings.items()},
+        notes=tuple(dict.fromkeys(note for log in logs for note in log.notes)),
+        dropped=dropped,
+        means=tuple(dict.fromkeys(name for log in logs for name in log.means)),
+    )
+
+
+def _after_each_other(parts: list[Series]) -> Series:
+    return Series(np.concatenate([s.step for s in parts]), np.concatenate([s.value for s in parts]))
