@@ -148,7 +148,7 @@ def test_a_live_wandb_file_is_read_to_its_last_whole_record(tmp_path):
     data = (tmp_path / "a.wandb").read_bytes()
     (tmp_path / "a.wandb").write_bytes(data[:-5])
     (log,) = wandb.read([tmp_path / "a.wandb"])
-    assert len(log.series["loss"]) == 9 and log.dropped == {"torn end of the file": 1}
+    assert len(log.series["loss"]) == 9 and log.dropped == {"torn last records": 1}
 
 
 def test_non_finite_values_stay_data(tmp_path):
@@ -185,7 +185,7 @@ def test_another_program_s_database_is_refused_with_its_tables(tmp_path):
 
 def test_the_summary_row_of_a_trainer_is_no_point(written, table):
     log = discover(written["Hugging Face Trainer"]).logs[0]
-    assert "train_loss" not in log.series and log.dropped == {"summary rows": 1}
+    assert "train_loss" not in log.series and log.summaries["train_loss"].step.tolist() == [200.0]
     assert len(log.series["loss"]) == 200  # the later checkpoint's
 
 
@@ -223,12 +223,13 @@ def test_tokens_that_disagree_with_the_settings_are_told_with_the_factor(tmp_pat
     settings = message((5, message(*((1, item(k, v)) for k, v in (SETTINGS | {"n_params": 1e6}).items()))))
     rows = [history(k, loss=2.0, **{"tokens": k * 8192 * 2}) for k in range(1, 50)]
     wandb_file(tmp_path / "a.wandb", [settings, *rows])
-    from onecurve.logs.assemble import configured, tokens_of
+    from onecurve.logs.assemble import configured
+    from onecurve.logs.axis import axis_of
 
     (log,) = wandb.read([tmp_path / "a.wandb"])
-    per_step, words = tokens_of(log, configured(log.settings))
-    assert per_step == pytest.approx(16384.0)
-    assert "a factor 2" in words
+    axis = axis_of(log, configured(log.settings))
+    assert axis.per_step == pytest.approx(16384.0)
+    assert "a factor 2" in axis.words
 
 
 def test_console_lines_of_nanogpt(tmp_path):
@@ -247,7 +248,7 @@ def test_a_torn_last_line_is_normal_and_one_in_the_middle_is_not(tmp_path):
     rows = [json.dumps({"step": k, "loss": 1.0}) for k in range(5)]
     (tmp_path / "a.jsonl").write_text("\n".join(rows)[:-4])
     (log,) = discover(tmp_path).logs
-    assert len(log.series["loss"]) == 4 and log.dropped == {"torn last line": 1}
+    assert len(log.series["loss"]) == 4 and log.dropped == {"torn last records": 1}
     rows[2] = rows[2][:-3]
     (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
     with pytest.raises(OnecurveError, match=r"a\.jsonl: line 3 is not JSON"):

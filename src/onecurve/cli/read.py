@@ -10,6 +10,7 @@ import typer
 from onecurve.cli import arguments as a
 
 if TYPE_CHECKING:
+    from onecurve.frame import Columns
     from onecurve.logs.log import Log
     from onecurve.run import Run
 
@@ -26,6 +27,12 @@ def command(
     horizon: a.HorizonColumn = None,
     compute: a.ComputeColumn = None,
     held_out: a.HeldOut = False,
+    no_mend: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--no-mend", metavar="STEP", help="Leave undone: rewinds, repeats, torn, summaries, means, or all. Repeats."
+        ),
+    ] = None,
 ) -> None:
     """What is in these logs, run by run: points, axes, settings; what was mended, and what is missing.
 
@@ -50,7 +57,7 @@ def command(
         _show_logs(logs, columns)
     table = None
     try:
-        table = read_found(found, runs, columns)
+        table = read_found(found, runs, columns, no_mend or ())
     except OnecurveError as error:
         if not logs or out is not None:
             raise
@@ -68,11 +75,12 @@ def command(
             print(f"wrote {len(table.runs)} run directories to {out}")
 
 
-def _show_logs(logs: list[Log], columns: object) -> None:
+def _show_logs(logs: list[Log], columns: Columns) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from onecurve.logs.assemble import configured, tokens_of
+    from onecurve.logs.assemble import configured
+    from onecurve.logs.axis import axis_of
 
     table = Table(title="Logs", title_justify="left", title_style="bold", box=None, pad_edge=False)
     numbers = ("series", "points", "last step")
@@ -81,7 +89,7 @@ def _show_logs(logs: list[Log], columns: object) -> None:
     for log in logs:
         points = sum(len(s) for s in log.series.values())
         last = max((float(s.step.max()) for s in log.series.values() if len(s)), default=0.0)
-        words = tokens_of(log, configured(log.settings))[1]
+        words = axis_of(log, configured(log.settings), columns.x).words
         table.add_row(log.name, log.format, str(len(log.series)), f"{points:,}", f"{last:,.0f} {log.step_name}", words)
     console = Console(highlight=False)
     console.print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import polars as pl
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.frame import HELD_OUT, SIGNALS, TOKENS, TRAINING, Columns, Table, runs_from_frame
-from onecurve.logs.clean import gaps, interval_means, mend, rewinds, sampled
-from onecurve.logs.log import Log, Series
-from onecurve.run import Setting, human
+from onecurve.logs.axis import Axis, axis_of, micro_batches
+from onecurve.logs.clean import MENDS, SUMMARY, gaps, interval_means, mend, rewinds, sampled
+from onecurve.logs.log import Log, Series, positive
+from onecurve.run import Setting
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "n_params": ("n_params", "num_params", "num_parameters", "n_parameters", "total_params", "model_size"),
@@ -26,11 +27,10 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "warmup_steps": ("warmup_steps", "lr_warmup_iters", "warmup_iters", "num_warmup_steps"),
     "sequences": ("global_batch_size",),
     "length": ("seq_length", "sequence_length", "max_seq_len", "seq_len", "context_length", "block_size"),
+    "accumulation": ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum_steps", "grad_accum"),
     "steps": ("max_steps", "train_iters", "max_iters", "total_steps", "num_train_steps", "num_steps"),
 }
 """What trainers call the settings that shape a curve."""
-CONSTANT = 1e-3
-"""Tokens a step count as constant within this."""
 
 
 def configured(settings: dict[str, Setting]) -> dict[str, Setting]:
@@ -49,22 +49,24 @@ def configured(settings: dict[str, Setting]) -> dict[str, Setting]:
             if len({str(settings[k]) for k in found}) == 1:
                 out[name] = settings[found[0]]
                 break
-    sequences, length, steps = (_positive(out.pop(k, None)) for k in ("sequences", "length", "steps"))
+    sequences, length, steps, accumulation = (
+        positive(out.pop(k, None)) for k in ("sequences", "length", "steps", "accumulation")
+    )
     if "batch_tokens" not in out and sequences and length:
         out["batch_tokens"] = sequences * length
-    if steps:
-        out["planned_steps"] = steps
+    out |= {k: v for k, v in (("planned_steps", steps), ("accumulation", accumulation)) if v}
     return out
 
 
-def _positive(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and value > 0 else None
-
-
-def mended(log: Log, columns: Columns) -> Log:
-    """A log with the series that a run is made of, mended; its notes say what was done."""
+def mended(log: Log, columns: Columns, unmended: Collection[str] = ()) -> Log:
+    """A log with the series that a run is made of, mended but for what is named; its notes say what was done."""
     losses = (columns.loss,) if columns.loss else (*HELD_OUT, *TRAINING)
-    wanted = {*losses, *TOKENS, *(n for names in SIGNALS.values() for n in names)}
+    wanted = {*losses, *TOKENS, columns.x, *(n for names in SIGNALS.values() for n in names)}
+    dropped = dict(log.dropped)
+    if log.summaries and "summaries" in unmended:
+        log = replace(log, series=_with_summaries(log))
+    elif log.summaries:
+        dropped[SUMMARY] = max(map(len, log.summaries.values()))
     chosen = {name: s for name, s in log.series.items() if name in wanted and len(s)}
     notes = list(log.notes)
     if not any(name in chosen for name in losses):
@@ -74,7 +76,6 @@ def mended(log: Log, columns: Columns) -> Log:
             f"{log.source}: no series with a usual name of a loss; it has {', '.join(names[:20])}{more}; name one with "
             "--loss SERIES"
         )
-    dropped = dict(log.dropped)
     series: dict[str, Series] = {}
     for name, written in chosen.items():
         back = rewinds(written.step) if name in losses else []
@@ -91,62 +92,73 @@ def mended(log: Log, columns: Columns) -> Log:
                 notes.append(
                     f"{name} has {len(made)} points at irregular steps, as a sampled export has; read it in full"
                 )
-            if name in log.means and len(made) > 1 and np.median(np.diff(made.step)) > 1:
+            if name in log.means and "means" not in unmended and len(made) > 1 and np.median(np.diff(made.step)) > 1:
                 made = interval_means(made)
                 notes.append(f"{name} is a mean over the steps since the point before: placed in the middle of them")
         series[name] = made
     return replace(log, series=series, dropped=dropped, notes=tuple(notes))
 
 
-def tokens_of(log: Log, known: dict[str, Setting]) -> tuple[float | None, str]:
-    """Tokens a step, and where that is known from."""
-    name = next((n for n in TOKENS if n in log.series and len(log.series[n]) > 1), None)
-    told = _positive(known.get("batch_tokens"))
-    if name is not None:
-        s = log.series[name]
-        use = (s.step > 0) & np.isfinite(s.value) & (s.value > 0)
-        if use.sum() > 1:
-            slope = float(np.polyfit(s.step[use], s.value[use], 1)[0])
-            offset = s.value[use] - slope * s.step[use]
-            if slope > 0 and np.ptp(offset) <= CONSTANT * float(s.value[use].max()):
-                words = f"{name}, {human(slope)} a step"
-                if told and abs(slope / told - 1.0) > 0.01:
-                    words += f"; step x batch x length would be {human(told)} a step, a factor {slope / told:.4g}"
-                return slope, words
-            return None, f"{name} does not grow evenly with steps"
-    if told:
-        return told, "batch x length of its settings"
-    return None, "no tokens logged, and no batch in its settings"
+def _with_summaries(log: Log) -> dict[str, Series]:
+    """Its series with what its summary rows say as last points."""
+    series = dict(log.series)
+    for name, more in log.summaries.items():
+        s = series.get(name, Series.of([], []))
+        series[name] = Series(np.concatenate([s.step, more.step]), np.concatenate([s.value, more.value]))
+    return series
 
 
-def table_of(logs: Sequence[Log], settings: object, columns: Columns | None, label: str) -> Table:
+def _refuse(log: Log, unmended: Collection[str]) -> None:
+    """OnecurveError for a log that had to be mended in a way that was not to be."""
+    for step in MENDS:
+        for what in MENDS[step] if step in unmended else ():
+            if count := log.dropped.get(what):
+                raise OnecurveError(
+                    f"{log.source}: {count} {what}, and --no-mend {step} asks not to drop them; mend the log, or read "
+                    "it without that"
+                )
+
+
+def table_of(
+    logs: Sequence[Log], settings: object, columns: Columns | None, label: str, unmended: Collection[str] = ()
+) -> Table:
     """Runs from logs: on tokens where all of them know their tokens, else on steps."""
     columns = columns or Columns()
-    made: list[tuple[Log, dict[str, Setting], float | None]] = []
+    made: list[tuple[Log, dict[str, Setting], Axis]] = []
     warnings: list[str] = []
     bare: list[OnecurveError] = []
     for log in logs:
         try:
-            mended_log = mended(log, columns)
+            mended_log = mended(log, columns, unmended)
         except OnecurveError as error:
             bare.append(error)  # logs without a loss lie beside others: metrics by group, system statistics
             continue
+        _refuse(mended_log, unmended)
         known = configured(log.settings)
         warnings += [f"{log.name}: {note}" for note in mended_log.notes]
-        made.append((mended_log, known, tokens_of(mended_log, known)[0]))
+        axis = axis_of(log, known, columns.x)
+        if doubt := micro_batches(mended_log, known, axis):
+            warnings.append(f"{log.name}: {doubt}")
+        made.append((mended_log, known, axis))
     if not made:
         raise bare[0]
     if bare:
         warnings.append(f"{len(bare)} of {len(logs)} logs have no loss and are left out, the first: {bare[0]}")
-    on_tokens = all(per_step is not None for _, _, per_step in made)
-    axis = "tokens" if on_tokens else "step"
+    on_tokens = all(axis.known for _, _, axis in made)
     names = _unique([log.name for log, _, _ in made])
     frames = [
-        _frame(log, known, per_step if on_tokens else None, axis, name, columns)
-        for (log, known, per_step), name in zip(made, names, strict=True)
+        _frame(log, known, axis if on_tokens else None, name, columns)
+        for (log, known, axis), name in zip(made, names, strict=True)
     ]
+    x = "tokens" if on_tokens else "step"
+    if not on_tokens and columns.x is None:
+        blank = [log.name for log, _, axis in made if not axis.known]
+        warnings.append(
+            f"x is in steps: {len(blank)} of {len(made)} logs do not say their tokens ({', '.join(blank[:5])}); "
+            "batch_tokens in a table of runs (--runs) keeps the steps and gives tokens per parameter"
+        )
     points = pl.concat(frames, how="diagonal_relaxed")
-    table = runs_from_frame(points, settings, replace(columns, x=axis, run="run"), label)
+    table = runs_from_frame(points, settings, replace(columns, x=x, run="run"), label)
     dropped: dict[str, int] = dict(table.dropped)
     for log, _, _ in made:
         for what, count in log.dropped.items():
@@ -163,14 +175,12 @@ def _unique(names: list[str]) -> list[str]:
     return out
 
 
-def _frame(
-    log: Log, known: dict[str, Setting], per_step: float | None, axis: str, name: str, columns: Columns
-) -> pl.DataFrame:
-    """One log as a long table: a row a step, an empty cell where a series has no point."""
-    wanted = {name: s for name, s in log.series.items() if name not in TOKENS}
+def _frame(log: Log, known: dict[str, Setting], axis: Axis | None, name: str, columns: Columns) -> pl.DataFrame:
+    """One log as a long table on tokens, or on steps without an axis: a row a step, empty cells where nothing is."""
+    wanted = {name: s for name, s in log.series.items() if name not in (*TOKENS, columns.x)}
     steps: FloatArray = np.unique(np.concatenate([s.step for s in wanted.values()]))
-    scale = 1.0 if per_step is None else per_step
-    data: dict[str, Any] = {"run": [name] * steps.size, axis: steps * scale}
+    data: dict[str, Any] = {"run": [name] * steps.size}
+    data |= {"step": steps} if axis is None else {"tokens": axis.tokens(steps)}
     for metric, s in wanted.items():
         cells, here = np.zeros(steps.size), np.zeros(steps.size, dtype=bool)
         at = np.searchsorted(steps, s.step)
@@ -180,7 +190,8 @@ def _frame(
     rate = next((wanted[n] for n in SIGNALS["learning_rate"] if n in wanted), None)
     if rate is not None and len(rate) > 1 and np.ptp(rate.value) == 0.0:
         known = {"schedule": "constant"} | known  # a rate logged at every step and always the same
-    told = {k: v for k, v in known.items() if k != "planned_steps" and k not in frame.columns}
-    if "planned_steps" in known and columns.horizon is None:
-        told["horizon"] = float(known["planned_steps"]) * scale
+    told = {k: v for k, v in known.items() if k not in ("planned_steps", "accumulation", *frame.columns)}
+    per_step = 1.0 if axis is None else axis.per_step
+    if "planned_steps" in known and columns.horizon is None and per_step is not None:
+        told["horizon"] = float(known["planned_steps"]) * per_step
     return frame.with_columns(pl.lit(v).alias(k) for k, v in told.items())

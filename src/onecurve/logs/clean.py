@@ -8,7 +8,23 @@ from __future__ import annotations
 import numpy as np
 
 from onecurve.fit import FloatArray
-from onecurve.logs.log import Series
+from onecurve.logs.log import DAMAGED, TORN, Series
+
+REWRITTEN, REPEATED, STEPLESS = (
+    "points rewritten after a resume",
+    "points that the next one repeats",
+    "points without a step",
+)
+SUMMARY = "summary rows"
+MENDS: dict[str, tuple[str, ...]] = {
+    "rewinds": (REWRITTEN,),
+    "repeats": (REPEATED,),
+    "torn": (TORN, DAMAGED, STEPLESS),
+    "summaries": (SUMMARY,),
+    "means": (),
+}
+"""The steps of mending, and what each drops. Left undone, the first three refuse a log that needs them (a curve's x
+must rise), summaries stay points, and means stay where they were logged."""
 
 
 def mend(series: Series) -> tuple[Series, dict[str, int]]:
@@ -27,9 +43,9 @@ def mend(series: Series) -> tuple[Series, dict[str, int]]:
     repeat = np.zeros(step.size, dtype=bool)
     repeat[:-1] = step[:-1] == step[1:]
     dropped = {
-        "points rewritten after a resume": int(np.sum(~kept & ~repeat)),
-        "points that the next one repeats": int(np.sum(~kept & repeat)),
-        "points without a step": int(np.sum(~known)),
+        REWRITTEN: int(np.sum(~kept & ~repeat)),
+        REPEATED: int(np.sum(~kept & repeat)),
+        STEPLESS: int(np.sum(~known)),
     }
     return Series(step[kept], value[kept]), {what: count for what, count in dropped.items() if count}
 

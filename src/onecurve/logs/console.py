@@ -20,6 +20,16 @@ NANO = re.compile(rb"^(?:iter|step)\s+(\d+)(?:/\d+)?\s*[:|]?\s*(?:\(.*?\)\s*)?(?
 NANO_LOSS = re.compile(rb"(train loss|val loss|loss)\s*:?\s*([-+.\d][-+.\deE]*|nan|-?inf)", re.IGNORECASE)
 DUMP = re.compile(rb"^\s{2,}(\w+) \.{3,}\s*(\S.*?)\s*$")
 """A line of Megatron's dump of its arguments."""
+TOLD = {
+    "n_params": re.compile(rb"(?:size: |number of parameters: )([\d,.]+[KMB]?)(?: total parameters)?"),
+    "tokens_per_step": re.compile(rb"tokens per iteration will be: ([\d,]+)"),
+    "global_batch_size": re.compile(rb"Training starts at step.*global batch size (\d+)"),
+    "seq_len": re.compile(rb"Training starts at step.*sequence length (\d+)"),
+    "total_steps": re.compile(rb"Training starts at step.*total steps (\d+)"),
+    "warmup_steps": re.compile(rb"Training starts at step.*\(warmup (\d+)"),
+}
+"""What torchtitan and nanoGPT say of their settings before they start."""
+UNITS = {b"K": 1e3, b"M": 1e6, b"B": 1e9}
 
 
 def claims(path: Path, head: bytes) -> bool:
@@ -81,6 +91,10 @@ def _parse(path: Path, lines: Iterable[bytes]) -> list[Log]:
                 )
         elif match := DUMP.match(text):
             settings[match[1].decode()] = _setting(match[2].decode(errors="replace"))
+        else:
+            for name, pattern in TOLD.items():
+                if (match := pattern.search(text)) and (number := _float(match[1].rstrip(b"KMB."))) is not None:
+                    settings[name] = number * UNITS.get(match[1][-1:], 1.0)
     series = points.series()
     series.pop("step", None)
     if not series:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
-import yaml
 
 from onecurve.errors import OnecurveError
 from onecurve.frame import SIZES
-from onecurve.logs.log import STEPS, Log, Series, csv_header, flat, run_name
-from onecurve.run import Setting
+from onecurve.logs import hyperparameters
+from onecurve.logs.log import STEPS, Log, Series, csv_header, run_name
 
 FORMAT = "CSV log"
 
@@ -50,15 +49,4 @@ def read(paths: Sequence[Path]) -> list[Log]:
         rows = table.select(pl.col(step, name).cast(pl.Float64)).drop_nulls()  # numbers may be wider than numpy knows
         if rows.height:
             series[name] = Series.of(rows[step].to_numpy(), rows[name].to_numpy())
-    return [Log(run_name(path), FORMAT, str(path), step, series, _hyperparameters(path))]
-
-
-def _hyperparameters(path: Path) -> dict[str, Setting]:
-    """What Lightning keeps in hparams.yaml beside the metrics; only plain values, no tag is followed."""
-    file = path.parent / "hparams.yaml"
-    if file.is_symlink() or not file.is_file():
-        return {}
-    try:
-        return flat(yaml.safe_load(file.read_text(errors="replace")))
-    except (yaml.YAMLError, RecursionError):
-        return {}
+    return [Log(run_name(path), FORMAT, str(path), step, series, hyperparameters.lightning(path.parent))]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.log import Log, Points, Series, as_setting, flat
+from onecurve.logs.log import Log, Points, Series, as_setting, flat, from_the_future
 from onecurve.run import Setting
 
 FORMAT = "SQLite"
@@ -87,10 +87,13 @@ def _mlflow(path: Path, db: sqlite3.Connection, tables: dict[str, set[str]]) -> 
         if isinstance(step, (int, float)) and isinstance(value, (int, float)):
             number = np.nan if nan else np.copysign(np.inf, value) if abs(value) >= HUGE else float(value)
             points[str(run)][str(key)].append((float(step), number))
-    out = []
+    out, notes = [], ()
+    if "timestamp" in tables["metrics"]:
+        (newest,) = db.execute("SELECT MAX(timestamp) FROM metrics").fetchone()
+        notes = from_the_future(newest / 1000, "points") if isinstance(newest, (int, float)) else ()
     for run, metrics in points.items():
         series = {key: Series.of(*zip(*rows, strict=True)) for key, rows in metrics.items()}
-        out.append(Log(names.get(run, run), "MLflow", f"{path}:{run}", "step", series, settings[run]))
+        out.append(Log(names.get(run, run), "MLflow", f"{path}:{run}", "step", series, settings[run], notes))
     if not out:
         raise OnecurveError(f"{path}: an MLflow database without a metric; nothing was logged yet")
     return out

@@ -13,6 +13,8 @@ from onecurve.logs.reader import Reader, claimant
 from onecurve.logs.tables import TABLES
 from onecurve.store import is_run
 
+PACKED = (".gz", ".zip", ".zst", ".bz2", ".xz", ".tar", ".tgz", ".7z")
+
 
 @dataclass
 class Found:
@@ -57,6 +59,8 @@ def claimed(path: Path, found: Found) -> list[tuple[Reader, list[Path]]]:
             places.setdefault((reader.FORMAT, reader.place(file)), (reader, []))[1].append(file)
         elif file.suffix.lower() in TABLES:
             found.tables.append(file)
+        elif file.suffix.lower() in PACKED:
+            found.problems.append(OnecurveError(f"{file}: packed; unpack it and name what was in it"))
     return list(places.values())
 
 

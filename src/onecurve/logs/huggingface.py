@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.log import Log, Series
+from onecurve.logs import hyperparameters
+from onecurve.logs.log import Log, Points
 from onecurve.run import Setting
 
 FORMAT = "Hugging Face Trainer"
@@ -32,33 +33,27 @@ def place(path: Path) -> Path:
 def read(paths: Sequence[Path]) -> list[Log]:
     """The run of one folder, from the state written last, which holds all before it.
 
-    Its last row, the averages over the whole run, is no point and is dropped.
+    Its last row, the averages over the whole run, is a summary and no point.
     """
     path = max(paths, key=lambda p: (_steps(p), p.stat().st_mtime))
     state = _load(path)
-    steps: defaultdict[str, list[float]] = defaultdict(list)
-    values: defaultdict[str, list[float]] = defaultdict(list)
-    summaries = 0
+    points, summary = Points(), Points()
     for row in state["log_history"]:
         if not isinstance(row, dict) or not isinstance(row.get("step"), (int, float)):
             raise OnecurveError(f"{path}: a row of log_history has no step; the file is not as the Trainer writes it")
-        if "train_runtime" in row:
-            summaries += 1
-            continue
         for name, value in row.items():
-            if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
-                steps[name].append(row["step"])
-                values[name].append(value)
-    if not steps:
+            if name != "step":
+                (summary if "train_runtime" in row else points).add(name, row["step"], value)
+    if not points.steps:
         raise OnecurveError(f"{path}: log_history holds no point; the run was stopped before its first logging step")
     settings: dict[str, Setting] = {k: state[k] for k in SETTINGS if isinstance(state.get(k), (int, float))}
+    settings |= hyperparameters.hugging_face(path.parent) or hyperparameters.hugging_face(place(path))
     notes = ["non-finite losses cannot be seen unless the Trainer ran with logging_nan_inf_filter=False"]
-    if all(round(v, 4) == v for v in values.get("loss", [])[:200]):
+    if all(round(v, 4) == v for v in points.values.get("loss", [])[:200]):
         notes.append("losses are rounded to 4 decimals")
-    series = {name: Series.of(steps[name], values[name]) for name in steps}
-    dropped = {"summary rows": summaries} if summaries else {}
-    name = place(path).name
-    return [Log(name, FORMAT, str(path), "step", series, settings, tuple(notes), dropped, means=("loss",))]
+    name, summaries = place(path).name, summary.series()
+    log = Log(name, FORMAT, str(path), "step", points.series(), settings, tuple(notes), means=("loss",))
+    return [replace(log, summaries=summaries)]
 
 
 def _load(path: Path) -> dict[str, Any]:

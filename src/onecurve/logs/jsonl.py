@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.log import STEPS, WORDS, Log, Points, Series, flat, lines_from, run_name
+from onecurve.logs.log import STEPS, TORN, WORDS, Log, Points, Series, flat, lines_from, run_name
 from onecurve.run import Setting
 
 FORMAT = "JSON lines"
@@ -59,15 +60,16 @@ def tail(path: Path, offset: int) -> tuple[list[Log], int]:
 
 
 def _parse(path: Path, data: bytes) -> list[Log]:
-    series, settings, step_name, torn = _by_columns(data) or _line_by_line(path, data)
+    series, settings, summaries, step_name, torn = _by_columns(data) or _line_by_line(path, data)
     if not series:
         return []
-    dropped = {"torn last line": torn} if torn else {}
-    return [Log(run_name(path), FORMAT, str(path), step_name, series, settings, dropped=dropped)]
+    dropped = {TORN: torn} if torn else {}
+    log = Log(run_name(path), FORMAT, str(path), step_name, series, settings, dropped=dropped)
+    return [replace(log, summaries=summaries)]
 
 
-Lines = tuple[dict[str, Series], dict[str, Setting], str, int]
-"""Series, settings, the name of the step and the number of torn lines."""
+Lines = tuple[dict[str, Series], dict[str, Setting], dict[str, Series], str, int]
+"""Series, settings, summaries, the name of the step and the number of torn lines."""
 
 
 def _by_columns(data: bytes) -> Lines | None:
@@ -85,10 +87,13 @@ def _by_columns(data: bytes) -> Lines | None:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return None
     settings: dict[str, Setting] = {}
+    summary = Points()
     if "event" in table.columns:
         told = table.filter(pl.col("event").is_in(HYPERPARAMETERS))
         for row in told.to_dicts():
             settings |= flat(_without_nulls(row.get("hparams") or row.get("metrics") or {}))
+        for row in table.filter(pl.col("event").is_in(SUMMARIES)).to_dicts():
+            _summarise(summary, _without_nulls(row))
         table = table.filter(~pl.col("event").is_in((*HYPERPARAMETERS, *SUMMARIES)).fill_null(False))
     step = next((n for n in STEPS if n in table.columns and table[n].dtype.is_numeric()), None)
     if step is None:
@@ -101,7 +106,7 @@ def _by_columns(data: bytes) -> Lines | None:
             values = part["value"].cast(pl.Float64, strict=False)
             good = values.is_not_null()
             series[str(name)] = Series.of(part[step].filter(good).to_numpy(), values.filter(good).to_numpy())
-        return {k: v for k, v in series.items() if len(v)}, settings, step, torn
+        return {k: v for k, v in series.items() if len(v)}, settings, summary.series(), step, torn
     if "metrics" in table.columns and isinstance(table["metrics"].dtype, pl.Struct):
         table = table.select("metrics").unnest("metrics")
     for name, column in _columns(table):
@@ -116,7 +121,7 @@ def _by_columns(data: bytes) -> Lines | None:
         good = column.is_not_null()
         if good.any():
             series[name] = Series.of(steps.filter(good).to_numpy(), column.filter(good).cast(pl.Float64).to_numpy())
-    return series, settings, step, torn
+    return series, settings, summary.series(), step, torn
 
 
 def _parsed(data: bytes) -> pl.DataFrame:
@@ -164,7 +169,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _line_by_line(path: Path, data: bytes) -> Lines:
-    points, settings, torn, step_name = Points(), dict[str, Setting](), 0, "step"
+    points, summary, settings, torn, step_name = Points(), Points(), dict[str, Setting](), 0, "step"
     for number, record, whole in _records(data):
         if record is None:
             if whole:
@@ -172,9 +177,11 @@ def _line_by_line(path: Path, data: bytes) -> Lines:
             torn += 1
             continue
         event = record.get("event")
-        if event in HYPERPARAMETERS or event in SUMMARIES:
-            if event in HYPERPARAMETERS:
-                settings |= flat(record.get("hparams") or record.get("metrics") or {})
+        if event in HYPERPARAMETERS:
+            settings |= flat(record.get("hparams") or record.get("metrics") or {})
+            continue
+        if event in SUMMARIES:
+            _summarise(summary, record)
             continue
         name = next((n for n in STEPS if isinstance(record.get(n), (int, float))), None)
         if name is None:
@@ -187,7 +194,14 @@ def _line_by_line(path: Path, data: bytes) -> Lines:
         for key, value in flat_numbers(metrics):
             if key not in STEPS:
                 points.add(key, step, value)
-    return points.series(), settings, step_name, torn
+    return points.series(), settings, summary.series(), step_name, torn
+
+
+def _summarise(summary: Points, record: dict[str, Any]) -> None:
+    """What a record says of the whole run: its metrics, under one of the names that levanter and marin use."""
+    told = next((record[k] for k in ("summary", "metrics") if isinstance(record.get(k), dict)), {})
+    for name, value in flat_numbers(told):
+        summary.add(name, float("nan"), value)
 
 
 def flat_numbers(metrics: dict[str, Any]) -> Iterator[tuple[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ WORDS = ("nan", "inf", "-inf", "+inf", "infinity", "-infinity")
 """What loggers write for values that JSON lacks."""
 STEPS = ("step", "global_step", "current_steps", "training_iteration", "iteration", "iter", "_step", "num_steps")
 """What loggers call the step of a record."""
+TORN, DAMAGED = "torn last records", "records with a wrong checksum"
+"""What readers drop."""
 GENERIC = ("metrics", "log", "logs", "train", "trainer_log", "tracker_metrics", "result", "training_log", "history")
 """Names of files that say nothing of their run, which is then called as its folder."""
 
@@ -57,9 +60,19 @@ class Log:
     notes: tuple[str, ...] = ()
     """What to know of this source: sampled, rounded, losses averaged over an interval, and the like."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """What the reader left out, counted: summary rows, torn lines."""
+    """What the reader left out, counted: `TORN`, `DAMAGED`."""
     means: tuple[str, ...] = ()
     """Series whose points are means over the interval since the point before."""
+    summaries: dict[str, Series] = field(default_factory=dict[str, Series])
+    """What the source says of the whole run in a row among its points; at step nan where the row has none."""
+
+
+def from_the_future(seconds: float, what: str) -> tuple[str, ...]:
+    """A note where something is dated (in seconds since 1970) more than a day after now."""
+    if not time.time() + 86_400 < seconds < np.inf:
+        return ()
+    day = np.datetime64(int(min(seconds, 1e11)), "s").astype("datetime64[D]")
+    return (f"{what} are dated {day}, in the future: if a clock was wrong, so may be which branch was written last",)
 
 
 def flat(tree: object, prefix: str = "") -> dict[str, Setting]:
@@ -108,6 +121,11 @@ def as_number(value: object) -> float | None:
     if isinstance(value, str) and value.strip().lower() in WORDS:
         return float(value)
     return None
+
+
+def positive(value: object) -> float | None:
+    """A setting as a float, if it is a number above 0."""
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
 def as_setting(text: object) -> Setting:

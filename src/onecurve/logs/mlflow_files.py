@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.log import Log, Points, as_setting
+from onecurve.logs.log import TORN, Log, Points, as_setting
 
 FORMAT = "MLflow"
 
@@ -54,5 +54,5 @@ def read(paths: Sequence[Path]) -> list[Log]:
         (t.read_text(errors="replace").strip() for t in [folder / "tags" / "mlflow.runName"] if t.is_file()),
         folder.name,
     )
-    dropped = {"torn last line": torn} if torn else {}
+    dropped = {TORN: torn} if torn else {}
     return [Log(name, FORMAT, str(folder), "step", points.series(), settings, dropped=dropped)]

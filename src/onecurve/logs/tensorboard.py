@@ -7,6 +7,7 @@ or a tensor of rank 0 (8). Records of the same length and layout are decoded tog
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import defaultdict
 from collections.abc import Generator, Sequence
@@ -17,17 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.log import Log, Series
+from onecurve.logs import hyperparameters
+from onecurve.logs.log import DAMAGED, TORN, Log, Series, as_setting, flat, from_the_future
 from onecurve.logs.protobuf import fields
+from onecurve.run import Setting
 
 FORMAT = "TensorBoard"
+TEXT, HPARAMS = "/text_summary", "_hparams_/session_start_info"
+LONGEST = 200
+"""Characters of a text that may be a setting."""
 RUN = 4096
 """Records of one length that are looked for at once."""
 BATCH = 1_000_000
 """Bytes of records of one length that are decoded at once."""
 LAYOUTS = 200
 """Layouts of records of one length that are decoded as columns; the rest, one by one."""
-TORN = "bytes after the last whole record"
 Bytes = NDArray[np.uint8]
 
 
@@ -60,7 +65,7 @@ def tail(path: Path, offset: int) -> tuple[list[Log], int]:
         file.seek(offset)
         data = file.read()
     part = _parse(data)
-    end = offset + len(data) - part.dropped.pop(TORN)
+    end = offset + len(data) - part.torn
     return [_joined(path.parent, [part])], end
 
 
@@ -70,47 +75,54 @@ def _joined(folder: Path, parts: list[_Part]) -> Log:
     values: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)
     dropped: defaultdict[str, int] = defaultdict(int)
     for part in parts:
+        dropped[TORN] += part.torn > 0
+        dropped[DAMAGED] += part.damaged
         for tag, series in part.series.items():
             steps[tag].append(series.step)
             values[tag].append(series.value)
-        for what, count in part.dropped.items():
-            dropped[what] += count
     series = {tag: Series(np.concatenate(steps[tag]), np.concatenate(values[tag])) for tag in steps}
-    return Log(folder.name, FORMAT, str(folder), "step", series, dropped={k: v for k, v in dropped.items() if v})
+    settings = hyperparameters.lightning(folder)
+    for part in parts:
+        settings |= part.settings
+    lost = {what: count for what, count in dropped.items() if count}
+    notes = from_the_future(max((part.wall for part in parts if part.wall < np.inf), default=0.0), "event files")
+    return Log(folder.name, FORMAT, str(folder), "step", series, settings, notes, lost)
 
 
 @dataclass(frozen=True)
 class _Part:
     wall: float
     series: dict[str, Series]
-    dropped: dict[str, int]
+    settings: dict[str, Setting]
+    torn: int
+    """Bytes after the last whole record."""
+    damaged: int
 
 
 def _parse(data: bytes) -> _Part:
     start, length, torn = _chain(data)
-    dropped = {TORN: torn}
     raw = np.frombuffer(data, np.uint8)
     steps: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)
     values: defaultdict[str, list[NDArray[np.float64]]] = defaultdict(list)
     order: defaultdict[str, list[NDArray[np.intp]]] = defaultdict(list)
     damaged = 0
     wall = np.inf
+    settings: dict[str, Setting] = {}
     for size, at in _batches(start, length):
         rows = raw[at[:, None] + np.arange(12, 12 + size + 4)]
         ok = _masked(rows[:, :size]) == rows[:, size:].copy().view("<u4")[:, 0]
         damaged += int(np.sum(~ok))
         rows, at = rows[ok][:, :size], at[ok]
-        for tag, step, value, first, mine in _decode(rows, at):
+        for tag, step, value, first, mine in _decode(rows, at, settings):
             steps[tag].append(step)
             values[tag].append(value)
             order[tag].append(mine)
             wall = min(wall, first)
-    dropped["records with a wrong checksum"] = damaged
     series = {}
     for tag in steps:
         written = np.argsort(np.concatenate(order[tag]), kind="stable")
         series[tag] = Series(np.concatenate(steps[tag])[written], np.concatenate(values[tag])[written])
-    return _Part(wall, series, dropped)
+    return _Part(wall, series, settings, torn, damaged)
 
 
 def _batches(start: NDArray[np.intp], length: NDArray[np.intp]) -> Generator[tuple[int, NDArray[np.intp]], None, None]:
@@ -162,9 +174,9 @@ def _chain(data: bytes) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
 
 
 def _decode(
-    rows: Bytes, at: NDArray[np.intp]
+    rows: Bytes, at: NDArray[np.intp], settings: dict[str, Setting]
 ) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64], float, NDArray[np.intp]]]:
-    """Scalars of records of one length: (tag, steps, values, first wall time, offsets)."""
+    """Scalars of records of one length: (tag, steps, values, first wall time, offsets); settings are added to."""
     out = []
     left = np.arange(rows.shape[0])
     for _ in range(LAYOUTS):
@@ -172,6 +184,7 @@ def _decode(
             return out
         layout = _layout(rows[left[0]].tobytes())
         if layout is None:
+            settings |= _settings(rows[left[0]].tobytes())
             same = np.all(rows[left] == rows[left[0]], axis=1)  # not a scalar; its twins are not either
             left = left[~same]
             continue
@@ -194,7 +207,7 @@ def _decode(
     for row in left:
         layout = _layout(rows[row].tobytes())
         if layout is not None:
-            out += _decode(rows[[row]], at[[row]])
+            out += _decode(rows[[row]], at[[row]], settings)
     return out
 
 
@@ -259,6 +272,53 @@ def _tensor(payload: bytes, low: int, high: int) -> tuple[int, str] | None:
             return None  # it has dimensions
     wide = {1: "<f4", 2: "<f8"}.get(kind)
     return at if at is not None and at[1] == wide else None
+
+
+def _settings(payload: bytes) -> dict[str, Setting]:
+    """What a record that is no scalar says of the run's settings: a text (JSON, or one value), or hyperparameters."""
+    out: dict[str, Setting] = {}
+    try:
+        for number, low, high in fields(payload, 0, len(payload)):
+            for inner, a, b in fields(payload, low, high) if number == 5 else ():
+                parts = {n: (x, y) for n, x, y in fields(payload, a, b)} if inner == 1 else {}
+                tag = payload[slice(*parts.get(1, (0, 0)))].decode()
+                if tag.endswith(TEXT) and 8 in parts:
+                    text = next(payload[x:y] for n, x, y in fields(payload, *parts[8]) if n == 8).decode()
+                    out |= _told(tag.removesuffix(TEXT), text)
+                elif tag == HPARAMS and 9 in parts:
+                    out |= _hparams(payload, *parts[9])
+    except (IndexError, struct.error, UnicodeDecodeError, StopIteration):
+        pass
+    return out
+
+
+def _told(name: str, text: str) -> dict[str, Setting]:
+    """Settings in a text: an object of JSON, as the Hugging Face Trainer writes, or one value, as Megatron-LM does."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    if isinstance(content, dict):
+        return flat(content)
+    return {name: as_setting(text)} if len(text) <= LONGEST else {}
+
+
+def _hparams(payload: bytes, low: int, high: int) -> dict[str, Setting]:
+    """The hyperparameters in a value's metadata: plugin data (1) with content (2), its session start (3), a map (1)."""
+    for path in (1, 2, 3):
+        low, high = next((a, b) for n, a, b in fields(payload, low, high) if n == path)
+    out: dict[str, Setting] = {}
+    for number, a, b in fields(payload, low, high):
+        entry = {n: (x, y) for n, x, y in fields(payload, a, b)} if number == 1 else {}
+        for kind, x, y in fields(payload, *entry[2]) if {1, 2} <= set(entry) else ():
+            name = payload[slice(*entry[1])].decode()
+            if kind == 2:
+                out[name] = float(struct.unpack("<d", payload[x:y])[0])
+            elif kind == 3:
+                out[name] = payload[x:y].decode()
+            elif kind == 4:
+                out[name] = payload[x] != 0
+    return out
 
 
 def _crc_table() -> NDArray[np.uint32]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onecurve.errors import OnecurveError
-from onecurve.logs.log import Log, Points, flat
+from onecurve.logs.log import TORN, Log, Points, flat
 from onecurve.logs.protobuf import fields, varint
 from onecurve.run import Setting
 
@@ -46,7 +46,7 @@ def read(paths: Sequence[Path]) -> list[Log]:
             f"{path}: no metric in this offline run; it was closed before it logged, or its history was never flushed"
         )
     torn = end < path.stat().st_size
-    return [replace(log, dropped={"torn end of the file": 1})] if torn else [log]
+    return [replace(log, dropped={TORN: 1})] if torn else [log]
 
 
 def tail(path: Path, offset: int) -> tuple[list[Log], int]:
