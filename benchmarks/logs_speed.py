@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from onecurve import RunConfig, read
-from onecurve.logs import jsonl, tensorboard
+from onecurve.logs import csvlog, jsonl, tensorboard
 from onecurve.store import RunWriter
 
 POINTS = 1_000_000
@@ -73,6 +73,19 @@ def json_lines(folder: Path) -> None:
     print(f"  with a bare NaN: {size / best(lambda: jsonl.read([file])):.0f} MB/s")
 
 
+def comma_separated(folder: Path) -> None:
+    file = folder / "a.csv"
+    with file.open("w") as out:
+        out.write("step,train_loss,lr,grad_norm\n")
+        for k in range(POINTS):
+            out.write(f"{k},{2 + 1 / (k + 1)!r},0.001,{0.5 + k % 7}\n")
+    size = file.stat().st_size / 1e6
+    ours, theirs = best(lambda: csvlog.read([file])), best(lambda: pl.read_csv(file))
+    print(
+        f"CSV, {POINTS:,} lines: {size / ours:.0f} MB/s, {theirs / ours:.2f} of polars' own parse ({size / theirs:.0f})"
+    )
+
+
 def folders(root: Path) -> None:
     count, points = 1_000, 10_000
     losses = 2 + 1 / np.arange(1, points + 1)
@@ -97,7 +110,7 @@ def folders(root: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        for k, part in enumerate((folders, json_lines, events)):
+        for k, part in enumerate((folders, json_lines, comma_separated, events)):
             place = Path(name) / str(k)
             place.mkdir()
             part(place)

@@ -164,3 +164,13 @@ def test_what_is_dropped_is_counted_over_all_files(frame, tmp_path):
     for name in ("a.csv", "b.csv"):
         pl.concat([frame[:3], frame[2:]]).write_csv(tmp_path / name)
     assert read([tmp_path / "a.csv", tmp_path / "b.csv"]).dropped == {"rows that repeat the x of the row before": 2}
+
+
+@pytest.mark.parametrize(
+    "cells", [["1"] * 1500 + [late] for late in ("2.5", "nine", str(2**70))] + [[""] * 1500 + ["2.5"], [""] * 1500]
+)
+def test_what_comes_late_in_a_column_counts(tmp_path, cells):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k},{cell}\n" for k, cell in enumerate(cells)))
+    frame = read_table(tmp_path / "a.csv")
+    whole = pl.read_csv(tmp_path / "a.csv", infer_schema_length=None)
+    assert frame.equals(whole) and frame.schema == whole.schema

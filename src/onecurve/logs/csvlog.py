@@ -11,6 +11,7 @@ from onecurve.errors import OnecurveError
 from onecurve.frame import SIZES
 from onecurve.logs import hyperparameters
 from onecurve.logs.log import STEPS, Log, Series, csv_header, run_name
+from onecurve.logs.tables import read_csv
 
 FORMAT = "CSV log"
 
@@ -30,7 +31,7 @@ def read(paths: Sequence[Path]) -> list[Log]:
     """The run in one file: a row a logged step, empty cells where nothing was logged."""
     (path,) = paths
     try:
-        table = pl.read_csv(path, infer_schema_length=None, truncate_ragged_lines=True)
+        table = read_csv(path, ragged=True)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise OnecurveError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0][:200]}") from None
     step = next(name for name in STEPS if name in table.columns)

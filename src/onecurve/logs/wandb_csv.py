@@ -9,6 +9,7 @@ import polars as pl
 
 from onecurve.errors import OnecurveError
 from onecurve.logs.log import Log, Series, csv_header
+from onecurve.logs.tables import read_csv
 
 FORMAT = "W&B CSV export"
 
@@ -44,7 +45,7 @@ def read(paths: Sequence[Path]) -> list[Log]:
                 "run's .wandb file"
             )
     try:
-        table = pl.read_csv(path, infer_schema_length=None)
+        table = read_csv(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise OnecurveError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0][:200]}") from None
     table = table.cast(pl.Float64, strict=False)  # numbers stand in quotes
