@@ -225,7 +225,7 @@ def test_curves_with_no_common_stretch_are_refused():
         Ladder([run("a"), run("b", 2.0, x=(5,), loss=(1,), horizon=5.0)]).sample()
 
 
-@pytest.mark.parametrize("window", [-0.1, 1.0, np.nan])
+@pytest.mark.parametrize("window", [-0.1, np.inf, np.nan, 1e9])
 def test_a_smoothing_window_is_a_share_of_the_run(window):
     with pytest.raises(OnecurveError, match="--window"):
         Ladder([run("a")]).sample(window=window)

@@ -42,9 +42,14 @@ class Sampled:
     loss_name: str
     kind: LossKind
     window: float
-    """Width of the trailing mean, as a share of the run; 0 where the loss was taken as it is."""
+    """Width of the trailing mean: a share of the run below 1, else in units of x; 0 where the loss is as logged."""
     dropped: dict[str, int]
     warnings: tuple[str, ...]
+
+    @property
+    def ends(self) -> FloatArray:
+        """(n,) the x at which each run ends: its horizon, else its last point."""
+        return np.array([run.config.horizon or float(run.curves[self.loss_name].x[-1]) for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -135,12 +140,15 @@ class Ladder:
         ``grid`` defaults to 200 steps of .005 that end at 1, from the first fraction at which every run has a point.
         ``loss`` names the curve: by default the held-out loss if every run has one, else the training loss. A
         held-out loss is taken as it is; a training loss is smoothed by a trailing mean over ``window`` of the run
-        (.02), the same share for every run. ``kind`` overrides what the column's name says.
+        (.02), the same share for every run; from 1 on it is a width in units of x, the same for every run, which bends
+        small and large runs differently. ``kind`` overrides what the column's name says.
         """
         name, kind = self._which(loss, kind)
         width = (0.0 if kind == "held-out" else TRAINING_WINDOW) if window is None else window
-        if not 0.0 <= width < 1.0:
-            raise OnecurveError(f"the smoothing window (--window) is a share of the run, in [0, 1); got {width:g}")
+        if not 0.0 <= width < np.inf:
+            raise OnecurveError(
+                f"the smoothing window (--window) is a share of the run, below 1, or a width in units of x; got {width:g}"
+            )
         grid = np.arange(1, GRID + 1) / GRID if grid is None else np.asarray(grid, dtype=np.float64)
         if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all() or not (grid[0] > 0 and grid[-1] == 1):
             raise OnecurveError("the grid must be a vector of fractions above 0 that rise strictly and end at 1")
@@ -196,7 +204,12 @@ class Ladder:
             )
         values = np.empty((len(finished), fraction.size))
         for row, (_, curve, horizon) in enumerate(finished):
-            values[row] = _resample(curve, fraction * horizon, width * horizon)
+            span = width if width >= 1.0 else width * horizon
+            if not span < horizon:
+                raise OnecurveError(
+                    f"the smoothing window (--window) of {human(width)} is no shorter than a whole run ({human(horizon)})"
+                )
+            values[row] = _resample(curve, fraction * horizon, span)
         rows = tuple(run for run, _, _ in finished)
         sizes, counts = np.unique([run.config.n_params for run in rows], return_counts=True)
         dropped = dict(self.dropped)

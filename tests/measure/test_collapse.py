@@ -344,3 +344,22 @@ def test_any_family_of_positive_losses_gives_a_result(make_runs, seed, counts, e
     assert str(c)
     json.loads(dumps(c.to_dict()))
     assert 0.0 <= c.floor.value < c.loss.min()
+
+
+def test_a_window_of_one_width_in_tokens_tells_what_it_does_to_a_perfect_family():
+    x = np.arange(1, 1001) / 1000
+
+    def family(windows):
+        runs = [
+            Run.of(f"{d}", n_params=n, x=x * d, loss=1 + 0.2 * x**-0.5, horizon=d, kind="training", seed=0)
+            for n, d in ((1e6, 2e7), (4e6, 8e7), (16e6, 32e7))
+        ]
+        return collapse(Ladder(runs), floor="zero", window=windows)
+
+    assert family(0.02).at(family(0.02).relative_spread, 0.25) < 1e-9
+    c = family(2e6)
+    (words,) = [w for w in c.warnings if "by itself it spreads" in w]
+    told = float(words.split("perfectly by about ")[1].split()[0])
+    assert told == pytest.approx(c.at(c.relative_spread, 0.25), rel=0.25) and told > 0.05
+    assert "0.0063 to 0.1 of the runs" in words
+    assert [s.choice for s in c.sensitivity][-2:] == ["half the smoothing window", "double the smoothing window"]

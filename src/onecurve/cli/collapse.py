@@ -39,7 +39,7 @@ def command(
     window: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", help="Smoothing window, as a share of the run; default: .02 for a training loss."
+            metavar="SHARE", help="Smoothing window: a share of the run (training loss: .02), or x of 1 and more."
         ),
     ] = None,
     tolerance: Annotated[

@@ -103,6 +103,8 @@ def collapse(
     elif lone:
         notes.append(f"one seed only at size {', '.join(lone)}: the noise floor is that of the other sizes")
 
+    if s.window >= 1.0:
+        notes.append(_bias_of_window(s, centre(core.ell)))
     exp = experiments(core.normalised, core.reducible, core.ell, core.raw, seed)
     delta, sigma = deviation(core.ell, 1), noise_floor(core.raw, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -221,6 +223,26 @@ def _after_warmup(s: Sampled) -> float:
     return max((run.config.schedule.warmup for run in s.runs if run.config.schedule is not None), default=0.0)
 
 
+def _bias_of_window(s: Sampled, curve: FloatArray) -> str:
+    """What a window of one width in x does to a family that collapses perfectly: the mean curve, blurred as each size is.
+
+    About: the mean curve is blurred already, and taken to be flat before its first point.
+    """
+    x = np.linspace(0.0, 1.0, 2001)
+    area = np.concatenate([[0.0], np.cumsum(np.interp(0.5 * (x[1:] + x[:-1]), s.fraction, curve)) * x[1]])
+    shares = s.window / np.unique(s.ends)
+    at = np.array([*TOLERANCE_AT, 1.0])[:, None]
+    low = np.maximum(at - shares, 0.0)
+    blurred = (np.interp(at, x, area) - np.interp(low, x, area)) / (at - low)
+    ell = blurred[:-1] / blurred[-1]
+    spread = ell.std(axis=1) / (ell.mean(axis=1) - 1.0)
+    words = " and ".join(f"{v:.2g} at x = {x:g}" for v, x in zip(spread, TOLERANCE_AT, strict=True))
+    return (
+        f"a window of {human(s.window)} {s.runs[0].x_name} is {shares.min():.2g} to {shares.max():.2g} of the runs: by "
+        f"itself it spreads the curves of a family that collapses perfectly by about {words}; a share does not"
+    )
+
+
 def _windows(
     s: Sampled, core: _Core, delta: FloatArray, sigma: FloatArray, exp: Experiments | None, after: float
 ) -> list[Window]:
@@ -305,7 +327,8 @@ def _sensitivity(
         choices += [(f"floor {value:.5g} (end of its interval)", s, value) for value in ends]
     if s.window > 0.0:
         for factor, word in ((0.5, "half"), (2.0, "double")):
-            again = ladder.sample(s.fraction, s.loss_name, s.kind, min(factor * s.window, 0.99))
+            most = 0.99 * (float(s.ends.min()) if s.window >= 1.0 else 1.0)
+            again = ladder.sample(s.fraction, s.loss_name, s.kind, min(factor * s.window, most))
             if floor.value < again.loss.min():
                 choices.append((f"{word} the smoothing window", again, floor.value))
     out = [_judge("as reported", s.fraction, core, tolerance, after)]

@@ -221,17 +221,22 @@ def heading(c: Collapse) -> str:
     parts = [
         f"{len(c.sizes)} sizes from {human(float(c.sizes[0]))} to {human(float(c.sizes[-1]))}",
         f"{len(s.runs)} runs, {each} seed{'s' * (each != '1')} a size",
-        f"{s.kind} loss {s.loss_name!r}" + (f", {_smoothing(c)}" if s.window else ""),
+        f"{s.kind} loss {s.loss_name!r}" + (f", {smoothing(c)}" if s.window else ""),
         f"floor {c.floor.value:.6g} ({c.floor.how})",
     ]
     return (f"{c.name}: " if c.name else "") + " · ".join(parts)
 
 
-def _smoothing(c: Collapse) -> str:
+def smoothing(c: Collapse) -> str:
     """The trailing mean in fraction, x and, where the batch is known, steps."""
     s = c.sampled
-    widths = [s.window * (run.config.horizon or run.curves[s.loss_name].x[-1]) for run in s.runs]
-    name = s.runs[0].x_name
+    if not s.window:
+        return "not smoothed"
+    name, ends = s.runs[0].x_name, s.ends
+    if s.window >= 1.0:
+        shares = s.window / ends
+        return f"trailing mean over {human(s.window)} {name} ({shares.min():.2g} to {shares.max():.2g} of the run)"
+    widths = s.window * ends
     text = f"trailing mean over {s.window:.3g} of the run ({human(min(widths))} to {human(max(widths))} {name}"
     batches = [run.config.batch_tokens for run in s.runs]
     steps = [width / batch for width, batch in zip(widths, batches, strict=True) if batch is not None]

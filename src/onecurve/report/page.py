@@ -12,7 +12,7 @@ from typing import Any
 from onecurve import __version__
 from onecurve.errors import OnecurveError
 from onecurve.measure.result import Collapse
-from onecurve.measure.verdict import Rows, heading, notes, tables, verdict
+from onecurve.measure.verdict import Rows, heading, notes, smoothing, tables, verdict
 from onecurve.report.charts import charts
 from onecurve.report.colours import ROLES, size_colours
 from onecurve.report.panels import MOST_RUNS, View, optional, view
@@ -231,10 +231,9 @@ def _notes(c: Collapse, name: str) -> str:
 
 def _made(c: Collapse, name: str) -> str:
     s = c.sampled
-    smoothing = f"trailing mean over {s.window:.3g} of the run" if s.window else "none"
     facts = {
         "loss": f"{s.loss_name} ({s.kind})",
-        "smoothing": smoothing,
+        "smoothing": smoothing(c),
         "x": s.runs[0].x_name,
         "grid": f"{c.fraction.size} fractions from {c.fraction[0]:.3g} to {c.fraction[-1]:.3g}",
         "floor": f"{c.floor.value!r} ({c.floor.how})",
