@@ -147,7 +147,7 @@ class Ladder:
         width = (0.0 if kind == "held-out" else TRAINING_WINDOW) if window is None else window
         if not 0.0 <= width < np.inf:
             raise OnecurveError(
-                f"the smoothing window (--window) is a share of the run, below 1, or a width in units of x; got {width:g}"
+                f"the smoothing window (--window) is a share of the run below 1, or a width in x; got {width:g}"
             )
         grid = np.arange(1, GRID + 1) / GRID if grid is None else np.asarray(grid, dtype=np.float64)
         if grid.ndim != 1 or not grid.size or not (np.diff(grid) > 0).all() or not (grid[0] > 0 and grid[-1] == 1):
@@ -207,7 +207,7 @@ class Ladder:
             span = width if width >= 1.0 else width * horizon
             if not span < horizon:
                 raise OnecurveError(
-                    f"the smoothing window (--window) of {human(width)} is no shorter than a whole run ({human(horizon)})"
+                    f"the smoothing window (--window) of {human(width)} is as long as a whole run ({human(horizon)})"
                 )
             values[row] = _resample(curve, fraction * horizon, span)
         rows = tuple(run for run, _, _ in finished)

@@ -272,7 +272,7 @@ def test_a_floor_is_finite(table, csv, floor):
     assert "a finite number" in refused(csv(table), "--floor", floor)
 
 
-@pytest.mark.parametrize("option", ["--window -1", "--window nan", "--window 1", "--tolerance 0", "--tolerance nan"])
+@pytest.mark.parametrize("option", ["--window -1", "--window nan", "--window inf", "--tolerance 0", "--tolerance nan"])
 def test_shares_lie_in_their_range(table, csv, option):
     assert option.split()[0] in refused(csv(table), *option.split())
 

@@ -224,7 +224,7 @@ def _after_warmup(s: Sampled) -> float:
 
 
 def _bias_of_window(s: Sampled, curve: FloatArray) -> str:
-    """What a window of one width in x does to a family that collapses perfectly: the mean curve, blurred as each size is.
+    """What a window of one width in x does to a perfect family: the mean curve, blurred as that of each size is.
 
     About: the mean curve is blurred already, and taken to be flat before its first point.
     """
