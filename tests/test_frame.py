@@ -64,8 +64,8 @@ def test_rows_that_repeat_their_x_count_once_and_are_counted():
 
 
 def test_a_table_without_a_run_column_is_one_run():
-    (run,) = runs_from_frame(points(run=None, tokens=[1, 2, 3], n_params=[1, 1, 1]), source="curve.csv").runs
-    assert run.config.name == "curve.csv"
+    (run,) = runs_from_frame(points(run=None, tokens=[1, 2, 3], n_params=[1, 1, 1]), source="logs/curve.csv").runs
+    assert run.config.name == "curve"
 
 
 def test_settings_stand_in_the_run_table():

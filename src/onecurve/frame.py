@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
     x = _axis(points, columns, label)
     run = _column(points, "run", columns.run, label)
     if run is None:
-        run, points = "run", points.with_columns(pl.lit(source or "run").alias("run"))
+        run, points = "run", points.with_columns(pl.lit(PurePath(source).stem or "run").alias("run"))
     points = points.with_columns(pl.col(run).cast(pl.String))
     if points[run].null_count():
         row = int(points[run].is_null().arg_max() or 0) + 1
