@@ -86,6 +86,8 @@ def tensorboard(folder: Path) -> Path:
 
     for name, n in SIZES.items():
         with SummaryWriter(folder / name) as writer:
+            writer.add_text("args", json.dumps(SETTINGS))
+            writer.add_hparams({"dropout": 0.1, "compile": True, "task": "text"}, {}, run_name=".")
             for k, v in zip(STEPS, loss(n), strict=True):
                 writer.add_scalar("train/loss", v, int(k))
                 writer.add_scalar("n_tokens_seen", int(k) * 8192, int(k))
