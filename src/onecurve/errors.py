@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +13,12 @@ class OnecurveError(ValueError):
 
     The command line prints its text alone and exits with code 2; anything else is a fault of the program.
     """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` with the nearest known name; nothing where none is near."""
+    near = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def optional(module: str, purpose: str, extra: str) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from onecurve.errors import OnecurveError
+from onecurve.errors import OnecurveError, did_you_mean
 from onecurve.fit import FloatArray
 from onecurve.run import Curve, LossKind, Run, RunConfig, Setting, Signal
 from onecurve.schedule import Schedule
@@ -208,8 +207,7 @@ def _column(table: pl.DataFrame, what: str, told: str | None, label: str) -> str
 
 
 def _no_column(told: str, columns: Sequence[str], label: str, flag: str) -> str:
-    near = get_close_matches(told, columns, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    hint = did_you_mean(told, columns)
     return f"{label}: no column {told!r} for {flag}{hint}; its columns are {_listing(columns)}"
 
 

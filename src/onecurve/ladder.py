@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onecurve.errors import OnecurveError
+from onecurve.errors import OnecurveError, did_you_mean
 from onecurve.fit import FloatArray, IntArray
 from onecurve.run import Curve, LossKind, Run, human
 
@@ -113,10 +112,8 @@ class Ladder:
 
     def noting(self, dropped: Mapping[str, int], warnings: Sequence[str]) -> Ladder:
         """The same ladder with what its reader dropped and remarked."""
-        together = dict(self.dropped)
-        for what, count in dropped.items():
-            together[what] = together.get(what, 0) + count
-        return replace(self, dropped=together, warnings=(*self.warnings, *warnings))
+        together = Counter(self.dropped) + Counter(dropped)
+        return replace(self, dropped=dict(together), warnings=(*self.warnings, *warnings))
 
     @property
     def sizes(self) -> list[float]:
@@ -416,9 +413,7 @@ def select(runs: Sequence[Run], condition: str) -> list[Run]:
     recorded = [_by_column(run) | {"name": run.config.name, "n_params": run.config.n_params} for run in runs]
     known = sorted({key for record in recorded for key in record})
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise OnecurveError(f"no run records {name!r}{hint}; recorded are {', '.join(known)}")
+        raise OnecurveError(f"no run records {name!r}{did_you_mean(name, known)}; recorded are {', '.join(known)}")
 
     def meets(value: Any) -> bool:
         return any(_equal(value, w) for w in wanted)

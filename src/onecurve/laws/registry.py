@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
-from onecurve.errors import OnecurveError
+from onecurve.errors import OnecurveError, did_you_mean
 from onecurve.ladder import Ladder
 from onecurve.laws.annealing import Annealing
 from onecurve.laws.averaging import MovingAverage
@@ -84,9 +83,7 @@ def named(name: str) -> type[Law]:
 
 def unknown(name: str, known: Sequence[str] | dict[str, Any]) -> OnecurveError:
     """What to say of a law that there is not."""
-    near = get_close_matches(name, list(known), n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return OnecurveError(f"there is no law {name!r}{hint}; there are {', '.join(known)}")
+    return OnecurveError(f"there is no law {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
 
 
 def load(path: Path) -> Law:

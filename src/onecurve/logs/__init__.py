@@ -7,6 +7,7 @@ same runs in the order in which they were written. What a path holds is found by
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -75,8 +76,7 @@ def read_found(
         for part in _tables(path, held, settings, columns, unmended, options):
             out.runs.extend(part.runs)
             out.warnings.extend(part.warnings)
-            for what, count in part.dropped.items():
-                out.dropped[what] = out.dropped.get(what, 0) + count
+            out.dropped.update(Counter(part.dropped) + Counter(out.dropped))
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,7 +63,7 @@ def mended(log: Log, columns: Columns, unmended: Collection[str] = ()) -> Log:
     """A log with the series that a run is made of, mended but for what is named; its notes say what was done."""
     losses = (columns.loss,) if columns.loss else (*HELD_OUT, *TRAINING)
     wanted = {*losses, *TOKENS, columns.x, *(n for names in SIGNALS.values() for n in names)}
-    dropped = dict(log.dropped)
+    dropped = Counter(log.dropped)
     if log.summaries and "summaries" in unmended:
         log = replace(log, series=_with_summaries(log))
     elif log.summaries:
@@ -83,8 +84,7 @@ def mended(log: Log, columns: Columns, unmended: Collection[str] = ()) -> Log:
             notes.append(f"{name} goes back from {log.step_name} {old:g} to {new:g}: the branch written last is kept")
         made, lost = mend(written)
         if name in losses:
-            for what, count in lost.items():
-                dropped[what] = dropped.get(what, 0) + count
+            dropped += Counter(lost)
             holes = gaps(made.step)
             for low, high in holes[:3]:
                 notes.append(f"{name} has no point between {log.step_name} {low:g} and {high:g}: left as a gap")
@@ -96,7 +96,7 @@ def mended(log: Log, columns: Columns, unmended: Collection[str] = ()) -> Log:
                 made = interval_means(made)
                 notes.append(f"{name} is a mean over the steps since the point before: placed in the middle of them")
         series[name] = made
-    return replace(log, series=series, dropped=dropped, notes=tuple(notes))
+    return replace(log, series=series, dropped=dict(dropped), notes=tuple(notes))
 
 
 def _with_summaries(log: Log) -> dict[str, Series]:
@@ -159,11 +159,8 @@ def table_of(
         )
     points = pl.concat(frames, how="diagonal_relaxed")
     table = runs_from_frame(points, settings, replace(columns, x=x, run="run"), label)
-    dropped: dict[str, int] = dict(table.dropped)
-    for log, _, _ in made:
-        for what, count in log.dropped.items():
-            dropped[what] = dropped.get(what, 0) + count
-    return Table(table.runs, dropped, [*table.warnings, *dict.fromkeys(warnings)])
+    dropped = sum((Counter(log.dropped) for log, _, _ in made), Counter(table.dropped))
+    return Table(table.runs, dict(dropped), [*table.warnings, *dict.fromkeys(warnings)])
 
 
 def _unique(names: list[str]) -> list[str]:
