@@ -139,12 +139,14 @@ def test_a_transformers_trainer_that_was_resumed(tmp_path):
 
 
 LIGHTNING = """
+import pathlib
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
 class Line(LightningModule):
-    def __init__(self):
+    def __init__(self, optim, betas=(0.9, 0.95), place=pathlib.Path("x")):
         super().__init__()
+        self.save_hyperparameters()
         self.w = torch.nn.Linear(4, 1)
     def training_step(self, batch, index):
         loss = ((self.w(batch) - 1) ** 2).mean()
@@ -157,8 +159,9 @@ class Line(LightningModule):
 torch.manual_seed(0)
 data = torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=4)
 logger = CSVLogger(".", name="csv", version=0, flush_logs_every_n_steps=1)
+logger.log_hyperparams(CONFIG)
 Trainer(max_steps=int(sys.argv[1]), logger=logger, log_every_n_steps=1, enable_checkpointing=False, accelerator="cpu",
-        enable_progress_bar=False, enable_model_summary=False).fit(Line(), data)
+        enable_progress_bar=False, enable_model_summary=False).fit(Line({"name": "sgd", "momentum": 0.5}), data)
 """
 
 
@@ -168,6 +171,10 @@ def test_lightning_s_csv_logger(tmp_path):
     (log,) = discover(tmp_path / "csv").logs
     assert log.format == "CSV log"
     assert log.series["train_loss"].step.tolist() == list(np.arange(60.0))
+    assert log.settings["optim.momentum"] == 0.5  # beside what YAML has no plain form of: tuples, paths
+    (got,) = read([tmp_path / "csv"]).runs
+    c = got.config
+    assert (c.n_params, c.batch_tokens, c.learning_rate, c.weight_decay, c.seed) == (1e6, 8192.0, 1e-3, 0.1, 0)
 
 
 def test_lightning_s_csv_logger_killed(tmp_path):

@@ -16,12 +16,19 @@ LARGEST_HEADER = 100_000_000
 """Bytes; the safetensors format's own limit."""
 
 
+class _Untagged(yaml.SafeLoader):
+    """Plain values; nothing where a tag asks for an object, as for a tuple or a path, which others stand beside."""
+
+
+_Untagged.add_multi_constructor("", lambda loader, tag, node: None)
+
+
 def lightning(folder: Path) -> dict[str, Setting]:
     """What Lightning keeps in hparams.yaml; no tag is followed."""
     file = folder / "hparams.yaml"
     try:
-        return flat(yaml.safe_load(_plain(file).decode(errors="replace")))
-    except (yaml.YAMLError, RecursionError):
+        return flat(yaml.load(_plain(file).decode(errors="replace"), _Untagged))
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: of a date that there is not
         return {}
 
 

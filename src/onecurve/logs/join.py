@@ -31,7 +31,8 @@ def joined(parts: Sequence[tuple[str, Found]]) -> Found:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise OnecurveError(
-                f"{path}: {names.count(twice)} runs are called {twice!r}, and parts are matched by name; join run by run"
+                f"{path}: {names.count(twice)} runs are called {twice!r}, and parts are matched by name: join run by "
+                "run"
             )
         for log in found.logs:
             groups.setdefault("" if alone else log.name, []).append(log)
@@ -41,7 +42,8 @@ def joined(parts: Sequence[tuple[str, Found]]) -> Found:
             f"{', '.join(sorted(groups)[:8])}"
         )
     return Found(
-        logs=[_one(logs) for logs in groups.values()], problems=[error for _, found in parts for error in found.problems]
+        logs=[_one(logs) for logs in groups.values()],
+        problems=[error for _, found in parts for error in found.problems],
     )
 
 

@@ -6,8 +6,11 @@ endpoint that samples them for charts.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -17,34 +20,60 @@ from onecurve.logs.log import Log, Series, as_setting
 
 FORMAT = "MLflow"
 SCHEMES = ("mlflow+http", "mlflow+https")
+FIRST = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+"""Limits of the client's first request, which finds out whether there is a server."""
+LATER = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4"}
+"""Limits of all others: half a minute, where the client by itself retries for four."""
 
 
 def read(url: str) -> list[Log]:
     """All runs of a server, of one experiment (by name or id), or one run (by name or id)."""
     mlflow = optional("mlflow", f"runs on an MLflow server ({url})", "remote")
-    parts = urlsplit(url.removeprefix("mlflow+"))
-    wanted = [unquote(name) for name in parts.path.split("/") if name]
-    if len(wanted) > 2 or not parts.netloc:
+    scheme, _, rest = url.removeprefix("mlflow+").partition("://")
+    host, *wanted = rest.split("/")
+    wanted = [unquote(name) for name in wanted if name]
+    if len(wanted) > 2 or not host:
         raise OnecurveError(f"{url}: write mlflow+http://host:port/experiment/run, or less of it for more runs")
-    client = mlflow.MlflowClient(f"{parts.scheme}://{parts.netloc}")
+    client = mlflow.MlflowClient(f"{scheme}://{host}")
     try:
-        experiments = _pages(lambda token: client.search_experiments(page_token=token))
+        with _limits(FIRST):
+            experiments = _pages(lambda token: client.search_experiments(page_token=token))
         chosen = [e for e in experiments if not wanted or wanted[0] in (e.name, e.experiment_id)]
         if not chosen:
-            there = ", ".join(e.name for e in experiments)
-            raise OnecurveError(f"{url}: no experiment {wanted[0] if wanted else ''!r}; there are {there}")
-        ids = [e.experiment_id for e in chosen]
-        runs = _pages(lambda token: client.search_runs(ids, page_token=token))
-        runs = [r for r in runs if len(wanted) < 2 or wanted[1] in (r.info.run_name, r.info.run_id)]
-        logs = [_log(url, client, run) for run in runs if run.data.metrics]
+            names = [e.name for e in experiments]
+            raise OnecurveError(f"{url}: no experiment {_one_of(wanted[:1], names) if wanted else 'there'}")
+        with _limits(LATER):
+            ids = [e.experiment_id for e in chosen]
+            runs = _pages(lambda token: client.search_runs(ids, page_token=token))
+            named = [r for r in runs if len(wanted) < 2 or wanted[1] in (r.info.run_name, r.info.run_id)]
+            if runs and not named:
+                raise OnecurveError(f"{url}: no run {_one_of(wanted[1:], [r.info.run_name for r in runs])}")
+            logs = [_log(url, client, run) for run in named if run.data.metrics]
     except mlflow.exceptions.MlflowException as error:
         reason = (str(error).splitlines() or ["no answer"])[0][:300]
         raise OnecurveError(
             f"{url}: MLflow's client says: {reason}; is the server up, and the address right?"
         ) from None
     if not logs:
-        raise OnecurveError(f"{url}: {len(runs)} runs there, none with a metric")
+        raise OnecurveError(f"{url}: {len(named)} runs there, none with a metric")
     return logs
+
+
+def _one_of(wanted: list[str], there: list[str]) -> str:
+    """A name that is not there, and those that are."""
+    return f"{', '.join(map(repr, wanted))}; there are {', '.join(there[:12])}{', ...' if len(there) > 12 else ''}"
+
+
+@contextmanager
+def _limits(told: dict[str, str]) -> Generator[None, None, None]:
+    """Limits that MLflow's client takes from the environment at each request, where the user set none there."""
+    added = {name: value for name, value in told.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _pages(call: Any) -> list[Any]:

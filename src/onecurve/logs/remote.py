@@ -77,9 +77,8 @@ def _fetched(address: str, folder: Path) -> Path:
             files.get_file(root, str(local))
             return local
         for name in files.find(root):
-            inside = PurePosixPath(name)
-            inside = inside.relative_to(root) if inside.is_relative_to(root) else PurePosixPath("..")
-            if inside.suffix.lower() in WEIGHTS or ".." in inside.parts:
+            inside = PurePosixPath(name.removeprefix(root).lstrip("/"))
+            if not name.startswith(root) or ".." in inside.parts or inside.suffix.lower() in WEIGHTS:
                 continue
             target = local.joinpath(*inside.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,9 +101,9 @@ def _check(address: str, local: Path, found: Found) -> None:
         return
     if local.is_dir():
         names = sorted(str(file.relative_to(local)) for file in local.rglob("*") if file.is_file())
+        some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
         raise OnecurveError(
             f"{address}: no run directory (a folder with run.json) in it, and no log of another tool; it holds "
-            f"{', '.join(names[:6])}{', ...' if len(names) > 6 else ''}. Tables ({', '.join(TABLES)}) are named file by "
-            "file"
+            f"{some}. Tables ({', '.join(TABLES)}) are named file by file"
         )
     read_table(local)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from onecurve.errors import OnecurveError, optional
 from onecurve.logs.log import Log, Points, flat
@@ -20,8 +18,8 @@ from onecurve.logs.wandb import INTERNAL
 FORMAT = "W&B"
 SCHEME = "wandb"
 RETRIES = 4
-"""How often a request is repeated before the server counts as out of reach, about half a minute; WANDB__GRAPHQL_RETRY_MAX
-says otherwise. The client's own default is many minutes."""
+"""How often a request is repeated before the server counts as out of reach: about half a minute, where the client by
+itself goes on for many. WANDB__GRAPHQL_RETRY_MAX says otherwise."""
 PAGE = 1000
 """Rows asked for at once. The client pages by steps, of which there may be millions a row."""
 
@@ -57,13 +55,13 @@ def read(url: str) -> tuple[list[Log], list[OnecurveError]]:
 def _client(wandb: Any) -> Any:
     """W&B's client, which asks nobody for a key and gives up in bounded time; its settings are left as they were."""
     settings = wandb.setup().settings
-    before = settings.x_graphql_retry_max
-    settings.x_graphql_retry_max = RETRIES if before is None else before
+    retries, stdin = settings.x_graphql_retry_max, sys.stdin
+    settings.x_graphql_retry_max = RETRIES if retries is None else retries
+    sys.stdin = io.StringIO()  # no terminal
     try:
-        with mock.patch.object(sys, "stdin", io.StringIO()):  # no terminal
-            return wandb.Api(timeout=60)
+        return wandb.Api(timeout=60)
     finally:
-        settings.x_graphql_retry_max = before
+        settings.x_graphql_retry_max, sys.stdin = retries, stdin
 
 
 def _log(url: str, run: Any) -> Log:
@@ -86,3 +84,12 @@ def _log(url: str, run: Any) -> Log:
     notes = (f"the last step is {last}, the history that came ends at {end:g}",) if last > end else ()
     settings = flat({k: v for k, v in dict(run.config).items() if k != "_wandb"})
     return Log(run.name or run.id, FORMAT, source, "step", points.series(), settings, notes)
+
+
+def _leaves(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """What a row holds, nested keys joined by a slash; of pictures, histograms and the like nothing."""
+    for key, value in row.items():
+        if not isinstance(value, dict):
+            yield prefix + key, value
+        elif "_type" not in value:
+            yield from _leaves(value, f"{prefix}{key}/")
