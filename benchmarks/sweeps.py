@@ -1,0 +1,160 @@
+"""Sweeps of weight decay, learning rate and batch size at several sizes, for stopping rules to be tried on.
+
+The grid below was written down before anything was trained, and every sweep of it is reported.
+
+python benchmarks/sweeps.py train /tmp/sweeps [SWEEP ...]   # goes on where it stopped; hours on two cores
+python benchmarks/sweeps.py record /tmp/sweeps              # what is finished, into examples/sweeps
+python benchmarks/sweeps.py report                          # from the recorded curves: whether the ranking turns
+
+MLPs on the Fourier task: base width 32, 512 samples a step, rate .04 at the base width (twice the best one without
+decay: there decay matters), muP, warmup 5 %, linear to zero, 300 samples a parameter; at the smallest width decay
+sweeps at 75, 150 and 600 as well. Language models: bytes of the Python standard library, 4096 tokens a step, rate .012,
+CompleteP, warmup 10 %, linear to zero, 20 tokens a parameter; the smaller one's decay also at 5 and 10.
+Each sweep has eight values, a factor 2 apart. Rate and batch sweeps hold the decay, so their timescale changes.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from onecurve import read
+from onecurve.plan.recipe import Recipe
+from onecurve.train.ladder import train_ladder
+
+HERE = Path(__file__).parent.parent / "examples" / "sweeps"
+TIMESCALES = [0.02 * 2**k for k in range(8)]
+RATES = [2.0**k for k in range(-4, 4)]
+"""Over the rate of the decay sweep."""
+BATCHES = [2.0**k for k in range(-3, 5)]
+"""Over the batch of the decay sweep."""
+MIDDLE = 0.32
+"""The timescale whose decay the rate and batch sweeps hold, at the middle rate and batch."""
+AT = (0.1, 0.3, 0.6, 1.0)
+
+MLPS = [(width, 300.0, kind) for kind in ("decay", "rate", "batch") for width in (32, 64, 128)]
+MLPS[1:1] = [(32, tokens, "decay") for tokens in (75.0, 150.0, 600.0)]
+LMS = [(size, tokens, kind) for kind in ("decay", "rate") for size, tokens in (("200K", 20.0), ("420K", 20.0))]
+LMS[1:1] = [("200K", 5.0, "decay"), ("200K", 10.0, "decay")]
+SWEEPS = {f"mlp-{width}-{tokens:g}-{kind}": ("mlp", width, tokens, kind) for width, tokens, kind in MLPS}
+SWEEPS |= {f"lm-{size}-{tokens:g}-{kind}": ("lm", size, tokens, kind) for size, tokens, kind in LMS}
+
+SIZES = {"200K": {"width": 64, "layers": 2}, "420K": {"width": 96, "layers": 2}}
+COMMON: dict[str, dict[str, Any]] = {
+    "mlp": {
+        "task": {"kind": "fourier", "dimension": 3, "modes": 1000, "exponent": 2.0},
+        "model": {"kind": "mlp", "blocks": 3, "inputs": 3},
+        "schedule": {"shape": "linear", "warmup": 0.05},
+        "evaluation": {"points": 200, "samples": 8192},
+    },
+    "lm": {
+        "task": {"kind": "tokens"},
+        "model": {"kind": "transformer", "vocabulary": 256, "context": 128, "ffn_multiple": 8.0, "head_size": 16},
+        "schedule": {"shape": "linear", "warmup": 0.1},
+        "evaluation": {"points": 100, "samples": 65_536},
+    },
+}
+RATE, BATCH = {"mlp": 0.04, "lm": 0.012}, {"mlp": 512, "lm": 4096}
+
+
+def recipe(name: str) -> Recipe:
+    """One sweep as a recipe: eight sizes of the same shape, each with its own value."""
+    family, size, tokens, kind = SWEEPS[name]
+    shape = {"width": size} if family == "mlp" else SIZES[size]
+    ladder = {"parameterisations": ["mup"], "base_width": 32, "seeds": 1 if size == 128 else 2}
+    if family == "lm":
+        ladder = {"parameterisations": ["completep"], "base_width": 64, "base_layers": 2, "seeds": 1}
+    content = COMMON[family] | {"optimiser": {"learning_rate": RATE[family], "batch": BATCH[family]}}
+    if family == "lm":
+        content["optimiser"]["clip"] = 1.0
+    content["horizon"] = {"tokens_per_param": tokens}
+
+    def build(sizes: list[dict[str, Any]]) -> Recipe:
+        return Recipe.model_validate(content | {"ladder": ladder | {"sizes": sizes}})
+
+    n = build([shape]).n_params(build([shape]).ladder.sizes[0])
+    steps = round(n * tokens / BATCH[family])
+
+    def decay(timescale: float) -> float:
+        return 1.0 / (RATE[family] * timescale * steps)
+
+    match kind:
+        case "decay":
+            values = [{"weight_decay": decay(timescale)} for timescale in TIMESCALES]
+        case "rate":
+            values = [{"learning_rate": RATE[family] * f, "weight_decay": decay(MIDDLE)} for f in RATES]
+        case _:
+            batches = [int(BATCH[family] * f) for f in BATCHES]
+            values = [{"batch": b, "steps": round(n * tokens / b), "weight_decay": decay(MIDDLE)} for b in batches]
+    return build([{"name": f"{name}-{k}", "steps": steps} | shape | value for k, value in enumerate(values)])
+
+
+def train(out: str, *names: str) -> None:
+    for name in names or SWEEPS:
+        train_ladder(recipe(name), Path(out) / name, lambda state: None)
+        print(name, flush=True)
+
+
+def record(out: str) -> None:
+    """All finished sweeps as one table of points (Parquet) and one of runs (CSV) a family."""
+    HERE.mkdir(exist_ok=True)
+    for family in ("mlp", "lm"):
+        points, rows = [], []
+        for name in (name for name in SWEEPS if name.startswith(family)):
+            folders = sorted((Path(out) / name / "runs").glob("*"))
+            if not folders or any('"event": "finish"' not in (p / "events.jsonl").read_text() for p in folders):
+                continue
+            for path in folders:
+                run = read([path]).runs[0]
+                c, curve = run.config, run.curves["test_loss"]
+                points.append(pl.DataFrame({"run_id": c.name, run.x_name: curve.x, "test_loss": curve.loss}))
+                rows.append(
+                    {
+                        "run_id": c.name,
+                        "sweep": name,
+                        "n_params": int(c.n_params),
+                        "horizon": c.horizon,
+                        "seed": c.seed_init,
+                        "batch_tokens": c.batch_tokens,
+                        "learning_rate": c.learning_rate,
+                        "base_learning_rate": c.base_learning_rate,
+                        "weight_decay": c.weight_decay,
+                        "schedule": c.schedule.shape,
+                        "warmup": c.schedule.warmup,
+                        "parameterisation": c.parameterisation,
+                        "width": c.width,
+                    }
+                )
+        if rows:
+            table = pl.concat(points).with_columns(pl.col("test_loss").cast(pl.Float32))
+            table.write_parquet(HERE / f"{family}.parquet", compression="zstd", compression_level=19)
+            pl.DataFrame(rows).write_csv(HERE / f"{family}-runs.csv")
+            print(f"{family}: {len(rows)} runs, {table.height} points")
+
+
+def report() -> None:
+    """For each recorded sweep: the best value so far and how its ranking stands to the final one, at some fractions."""
+    for family in ("mlp", "lm"):
+        if not (HERE / f"{family}.parquet").exists():
+            continue
+        runs = read([HERE / f"{family}.parquet"], HERE / f"{family}-runs.csv").runs
+        for name in dict.fromkeys(str(run.config.settings["sweep"]) for run in runs):
+            mine = [run for run in runs if run.config.settings["sweep"] == name]
+            loss = np.array(
+                [np.interp(np.array(AT) * r.end, r.curves["test_loss"].x, r.curves["test_loss"].loss) for r in mine]
+            )
+            value = np.array([int(run.config.name.split("-seed-")[0].rsplit("-", 1)[1]) for run in mine])
+            mean = np.array([loss[value == v].mean(axis=0) for v in range(8)])
+            rank = mean.argsort(axis=0).argsort(axis=0)
+            order = [np.corrcoef(rank[:, k], rank[:, -1])[0, 1] for k in range(len(AT))]
+            regret = mean[mean.argmin(axis=0), -1] / mean[:, -1].min() - 1.0
+            print(f"{name}: final losses {' '.join(f'{v:.4f}' for v in mean[:, -1])}")
+            for x, best, rho, lost in zip(AT, mean.argmin(axis=0), order, regret, strict=True):
+                print(f"  at {x:3g}: best so far {best}, rank correlation with the end {rho:5.2f}, regret {lost:6.1%}")
+
+
+if __name__ == "__main__":
+    command, *rest = sys.argv[1:]
+    {"train": train, "record": record, "report": report}[command](*rest)
