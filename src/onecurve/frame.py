@@ -121,7 +121,7 @@ def runs_from_frame(frame: Any, runs: Any = None, columns: Columns | None = None
         row = int(points[run].is_null().arg_max() or 0) + 1
         raise OnecurveError(f"{label}: row {row} has no value in column {run!r}; every point must name its run")
     signals = _signal_columns(points, run)
-    values = {name: _numbers(points, name, label) for name in (x, *losses, *signals.values())}
+    values = {name: numbers(points, name, label) for name in (x, *losses, *signals.values())}
     table, listed = _settings_by_run(points, settings, run, columns, [x, *losses], label)
 
     # Rows of a run keep their order; runs come in order of first appearance.
@@ -208,7 +208,7 @@ def _column(table: pl.DataFrame, what: str, told: str | None, label: str) -> str
 
 def _no_column(told: str, columns: Sequence[str], label: str, flag: str) -> str:
     hint = did_you_mean(told, columns)
-    return f"{label}: no column {told!r} for {flag}{hint}; its columns are {_listing(columns)}"
+    return f"{label}: no column {told!r} for {flag}{hint}; its columns are {listing(columns)}"
 
 
 def _loss_columns(points: pl.DataFrame, columns: Columns, label: str) -> dict[str, LossKind]:
@@ -230,7 +230,7 @@ def _loss_columns(points: pl.DataFrame, columns: Columns, label: str) -> dict[st
         found |= dict.fromkeys(here, told)
     if not found:
         raise OnecurveError(
-            f"{label}: no column with a usual name of a loss; its columns are {_listing(points.columns)}; "
+            f"{label}: no column with a usual name of a loss; its columns are {listing(points.columns)}; "
             "name one with --loss COLUMN"
         )
     return found
@@ -259,11 +259,11 @@ def _axis(points: pl.DataFrame, columns: Columns, label: str) -> str:
             return here[0]
     raise OnecurveError(
         f"{label}: no column with a usual name of an x axis (tokens, samples, step); its columns are "
-        f"{_listing(points.columns)}; name one with --x COLUMN"
+        f"{listing(points.columns)}; name one with --x COLUMN"
     )
 
 
-def _numbers(table: pl.DataFrame, name: str, label: str) -> FloatArray:
+def numbers(table: pl.DataFrame, name: str, label: str) -> FloatArray:
     """A column as float64, empty cells as nan; a cell that is no number is an error with its row."""
     column = table[name]
     if not (column.dtype.is_numeric() or column.dtype == pl.String or column.dtype == pl.Null):
@@ -288,7 +288,8 @@ def _short(cell: object) -> str:
     return text if len(text) <= 60 else f"{text[:56]} ..."
 
 
-def _listing(names: Sequence[str], most: int = 40) -> str:
+def listing(names: Sequence[str], most: int = 40) -> str:
+    """The first of some names, quoted, and how many there are."""
     return ", ".join(map(_short, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
@@ -336,7 +337,7 @@ def _settings_by_run(
         table = points if settings is None else settings
         raise OnecurveError(
             f"{where}: no column with a usual name of the model size ({', '.join(_USUAL['size'][:4])}); its columns "
-            f"are {_listing(table.columns)}; name it with --size COLUMN"
+            f"are {listing(table.columns)}; name it with --size COLUMN"
             + ("" if settings is not None else ", or give a table of the runs with --runs FILE")
         )
     first = points.select(run, *steady).unique(subset=[run], keep="first", maintain_order=True).fill_nan(None)
@@ -366,7 +367,7 @@ def _add_run_table(
     if key is None:
         raise OnecurveError(
             f"{where}: no column that names the run; the curves name it in {run!r}, the run table has "
-            f"{_listing(settings.columns)}"
+            f"{listing(settings.columns)}"
         )
     listed: dict[str, dict[str, Any]] = {}
     for row in settings.iter_rows(named=True):
@@ -378,7 +379,7 @@ def _add_run_table(
         raise OnecurveError(
             f"{where}: no row for run {missing[0]!r}"
             + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
-            + f"; its column {key!r} has {_listing(list(listed), 4)}"
+            + f"; its column {key!r} has {listing(list(listed), 4)}"
         )
     for name, record in out.items():
         others = record["settings"] | listed[name]["settings"]

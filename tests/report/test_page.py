@@ -9,7 +9,7 @@ import pytest
 from onecurve import OnecurveError, __version__
 from onecurve.measure.verdict import tables, verdict
 from onecurve.report import page, save_page
-from onecurve.report.page import POLICY
+from onecurve.report.markup import POLICY
 
 NASTY = "<script>alert(1)</script><!--\u2028%{x} </script> &amp; \"'"
 VOID = {"meta", "link", "br", "img", "input", "hr"}

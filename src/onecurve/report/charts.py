@@ -48,21 +48,21 @@ def _raw(p: Panels, shown: View) -> Chart:
     words = f"{shown.raw_y.label} of each run against {shown.raw_x.label}"
     if unfinished:
         words += f"; dotted: {unfinished} unfinished run{'s' * (unfinished > 1)}"
-    return _chart(traces, {"xaxis": shown.raw_x, "yaxis": shown.raw_y}, words)
+    return chart_of(traces, {"xaxis": shown.raw_x, "yaxis": shown.raw_y}, words)
 
 
 def _normalised(p: Panels, shown: View) -> Chart:
     c = p.collapse
     hover = "x %{x:.3f}<br>ℓ %{y:.5g}"
     traces = [_line(line, shown, hover) for line in p.normalised]
-    traces.append(_curve("mean of the sizes", c.fraction, c.mean_curve, "ink", hover=hover, width=2, dash="dash"))
+    traces.append(curve_of("mean of the sizes", c.fraction, c.mean_curve, "ink", hover=hover, width=2, dash="dash"))
     for size, row in zip(c.sizes, p.residual, strict=True):
         line = Line(f"size {human(float(size))}", float(size), c.fraction, 100.0 * row, "mean")
         trace, role = _line(line, shown, "x %{x:.3f}<br>%{y:+.3g} % from the mean")
         traces.append((trace | {"yaxis": "y2"}, role))
     low, high = shown.residual.range(False)
     words = "normalised loss against training fraction; below, each size's distance from the mean of the sizes"
-    chart = _chart(traces, {"xaxis": shown.fraction, "yaxis": shown.normalised}, words)
+    chart = chart_of(traces, {"xaxis": shown.fraction, "yaxis": shown.normalised}, words)
     chart["layout"]["xaxis"]["anchor"] = "y2"
     chart["layout"]["yaxis"]["domain"] = [0.38, 1.0]
     chart["layout"]["yaxis2"] = {
@@ -83,20 +83,20 @@ def _spread(p: Panels, shown: View) -> Chart:
     if not shown.repeated:
         points = np.array([c.at(c.relative_spread, x) for x in TOLERANCE_AT])
         traces = [
-            _curve("spread of the sizes", c.fraction, curves[0], "spread", hover=hover, width=2),
-            _curve(f"tolerance {c.tolerance:.0%}", c.fraction, curves[1], "muted", hover=hover, dash="dash"),
-            _points("judged here", np.array(TOLERANCE_AT), points, "ink", hover=hover),
+            curve_of("spread of the sizes", c.fraction, curves[0], "spread", hover=hover, width=2),
+            curve_of(f"tolerance {c.tolerance:.0%}", c.fraction, curves[1], "muted", hover=hover, dash="dash"),
+            points_of("judged here", np.array(TOLERANCE_AT), points, "ink", hover=hover),
         ]
-        chart = _chart(traces, axes, spread_words(c))
+        chart = chart_of(traces, axes, spread_words(c))
     else:
         delta, sigma, delta_band, sigma_band = curves
-        traces = [*_band(c.fraction, sigma_band, "noise"), *_band(c.fraction, delta_band, "deviation")]
+        traces = [*band_of(c.fraction, sigma_band, "noise"), *band_of(c.fraction, delta_band, "deviation")]
         traces += [
-            _curve("deviation Δ", c.fraction, delta, "deviation", hover=hover, width=2),
-            _curve("noise floor σ", c.fraction, sigma, "noise", hover=hover, width=2),
-            _curve("own-normalised σ", c.fraction, own_noise(c), "noise", hover=hover, width=1, dash="dash"),
+            curve_of("deviation Δ", c.fraction, delta, "deviation", hover=hover, width=2),
+            curve_of("noise floor σ", c.fraction, sigma, "noise", hover=hover, width=2),
+            curve_of("own-normalised σ", c.fraction, own_noise(c), "noise", hover=hover, width=1, dash="dash"),
         ]
-        chart = _chart(traces, axes, f"{crossing_words(c)}; bands are 90 % intervals")
+        chart = chart_of(traces, axes, f"{crossing_words(c)}; bands are 90 % intervals")
         _mark_crossing(p, chart)
     chart["layout"]["yaxis"]["tickformat"] = ".3~%"
     chart["layout"]["hovermode"] = "x unified"
@@ -124,8 +124,8 @@ def _ends(p: Panels, shown: View) -> Chart:
     if ends.x_fit.size:
         # Where the floor's interval reaches above the fit, its band goes down without end.
         band = np.stack([np.nan_to_num(ends.band[0], nan=shown.end_y.low * 1e-3), ends.band[1]])
-        traces += _band(ends.x_fit, band, "muted")
-        traces.append(_curve("fit", ends.x_fit, ends.y_fit, "ink", hover="fit %{y:.5g}", width=1.5))
+        traces += band_of(ends.x_fit, band, "muted")
+        traces.append(curve_of("fit", ends.x_fit, ends.y_fit, "ink", hover="fit %{y:.5g}", width=1.5))
     hover = f"{safe(shown.end_x.label)} %{{x:.4s}}<br>{safe(shown.end_y.label)} %{{y:.5g}}"
     rows = np.repeat(c.sizes, c.counts)
     for size, x, y in zip(c.sizes, ends.x, ends.y, strict=True):
@@ -133,13 +133,13 @@ def _ends(p: Panels, shown: View) -> Chart:
         role = f"size{shown.sizes.index(float(size))}"
         label = f"size {human(float(size))}"
         names = [safe(run.config.name) for run in c.sampled.runs]
-        runs, _ = _points("", ends.x_runs[mine], ends.y_runs[mine], role, hover=f"%{{text}}<br>{hover}", size=5)
+        runs, _ = points_of("", ends.x_runs[mine], ends.y_runs[mine], role, hover=f"%{{text}}<br>{hover}", size=5)
         runs |= {"text": [n for n, m in zip(names, mine, strict=True) if m], "showlegend": False, "opacity": 0.7}
-        mean, _ = _points("", np.array([x]), np.array([y]), role, hover=f"{label}, mean<br>{hover}", size=12)
+        mean, _ = points_of("", np.array([x]), np.array([y]), role, hover=f"{label}, mean<br>{hover}", size=12)
         mean["marker"] |= {"symbol": "circle-open", "line": {"width": 2}}
         traces += [(runs, role), (mean | {"showlegend": False}, role)]
     words = "; ".join(floor_words(c).split("\n")).replace("(grey)", "(grey band)")
-    return _chart(traces, {"xaxis": shown.end_x, "yaxis": shown.end_y}, words)
+    return chart_of(traces, {"xaxis": shown.end_x, "yaxis": shown.end_y}, words)
 
 
 def _line(line: Line, shown: View, hover: str) -> tuple[dict[str, Any], str]:
@@ -160,9 +160,10 @@ def _line(line: Line, shown: View, hover: str) -> tuple[dict[str, Any], str]:
     }, f"size{shown.sizes.index(line.size)}"
 
 
-def _curve(
+def curve_of(
     name: str, x: FloatArray, y: FloatArray, role: str, *, hover: str, width: float = 1.5, dash: str = "solid"
 ) -> tuple[dict[str, Any], str]:
+    """A line of one role: (trace, role)."""
     trace = {
         "type": "scatter",
         "mode": "lines",
@@ -175,9 +176,10 @@ def _curve(
     return trace, role
 
 
-def _points(
+def points_of(
     name: str, x: FloatArray, y: FloatArray, role: str, *, hover: str, size: float = 8
 ) -> tuple[dict[str, Any], str]:
+    """Markers of one role; without a name they are not in the legend."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -189,7 +191,8 @@ def _points(
     }, role
 
 
-def _band(x: FloatArray, ends: FloatArray, role: str) -> list[tuple[dict[str, Any], str]]:
+def band_of(x: FloatArray, ends: FloatArray, role: str) -> list[tuple[dict[str, Any], str]]:
+    """Two invisible edges (2, n) with the space between them filled."""
     known = np.isfinite(ends).all(axis=0)
     if not known.any():
         return []
@@ -199,7 +202,8 @@ def _band(x: FloatArray, ends: FloatArray, role: str) -> list[tuple[dict[str, An
     return [(low, role), (high, role)]
 
 
-def _chart(traces: list[tuple[dict[str, Any], str]], axes: dict[str, Axis], words: str) -> Chart:
+def chart_of(traces: list[tuple[dict[str, Any], str]], axes: dict[str, Axis], words: str) -> Chart:
+    """Traces and axes as one chart; ``words`` say what is to be seen."""
     ranges = {key: _ranges(axis) for key, axis in axes.items() if axis.low > 0}
     legend = any(trace.get("showlegend", True) for trace, _ in traces)
     layout: dict[str, Any] = {
