@@ -48,7 +48,7 @@ def example(law) -> tuple[list[Run], Run]:
             true = Annealing(NOTHING, 3.0, 30.0, 0.5, 3e-4, 0.998)
             return of_law(true, schedules("constant", "cosine", "linear"), 1e-4), schedules("quadratic")[0]
         case "surrogate":
-            true = Surrogate(NOTHING, 0.05, 0.08, -0.4, 3.0, -0.25, 0.0)
+            true = Surrogate(NOTHING, 0.05, 0.08, -0.4, 3.0, -0.25, 0.0, 0.0)
             runs = [at_timescale(t, tokens_per_param=r) for t in (0.05, 0.2) for r in (20.0, 80.0)]
             return of_law(true, runs), at_timescale(0.1, tokens_per_param=40.0)
         case "moving-average":
@@ -300,7 +300,7 @@ def test_other_units_carry_the_intervals_along():
 
 
 def test_laws_without_profiles_refuse_them():
-    for law in (FinalLoss, Surrogate, OwnNoise):
+    for law in (FinalLoss, OwnNoise):
         with pytest.raises(OnecurveError, match="no profile intervals"):
             law.fit(example(law)[0], intervals="profile")
 

@@ -95,30 +95,45 @@ def test_tokens_per_parameter_need_two_and_a_constant_rate():
         TokensPerParameter.fit([trained(at_timescale(0.1), lambda x: 2 + 0 * x)])
 
 
-TRUE = Surrogate(NOTHING, 0.05, 0.08, -0.4, 3.0, -0.25, 0.0)
+TRUE = Surrogate(NOTHING, 0.05, 0.08, -0.4, 3.0, -0.25, 0.0, 0.0)
 SWEEP = [at_timescale(t, tokens_per_param=r, warmup=0.1) for t in TAUS for r in (20.0, 80.0, 320.0)]
 
 
-def test_the_surrogate_gives_its_constants_back():
-    law = Surrogate.fit(of_law(TRUE, SWEEP))
-    for name in ("b_scale", "b_exponent", "q_scale", "q_exponent"):
-        assert getattr(law, name) == pytest.approx(getattr(TRUE, name), rel=1e-3), name
-    assert law.report.objective < 1e-6
-    assert law.oracle < 1e-5
+@pytest.mark.parametrize("power", [0.05, 0.2])
+def test_the_surrogate_gives_its_constants_back(power):
+    true = Surrogate(NOTHING, power, 0.08, -0.4, 3.0, -0.25, 0.0, 0.0)
+    law = Surrogate.fit(of_law(true, SWEEP))
+    for name in ("power", "b_scale", "b_exponent", "q_scale", "q_exponent"):
+        assert getattr(law, name) == pytest.approx(getattr(true, name), rel=1e-6), name
+    assert law.error < 1e-9
+    assert law.oracle < 1e-6
 
 
 def test_the_oracle_is_below_the_fit_and_above_the_noise():
     law = Surrogate.fit(of_law(TRUE, SWEEP, noise=3e-3))
-    assert 0.5e-3 < law.oracle <= law.report.objective < 6e-3
-    assert law.b_exponent == pytest.approx(-0.4, abs=0.15)
+    assert 0.5e-3 < law.oracle <= law.error < 6e-3
+    low, high = law.report.intervals["b_exponent"]
+    assert low < -0.4 < high and high - low < 0.3
 
 
-def test_the_power_can_be_searched():
-    other = Surrogate(NOTHING, 0.2, 0.08, -0.4, 3.0, -0.25, 0.0)
+def test_a_power_that_is_held_stays():
+    other = Surrogate(NOTHING, 0.2, 0.08, -0.4, 3.0, -0.25, 0.0, 0.0)
     runs = of_law(other, SWEEP[::2])
-    fixed, searched = Surrogate.fit(runs), Surrogate.fit(runs, power=None)
-    assert searched.power == pytest.approx(0.2, rel=0.1)
-    assert searched.report.objective < fixed.report.objective / 5
+    held = Surrogate.fit(runs, power=0.05)
+    assert held.power == 0.05
+    assert held.error > 1e-3 > 1e3 * Surrogate.fit(runs).error
+
+
+def test_what_does_not_follow_its_control_is_one_number():
+    runs = of_law(TRUE, SWEEP)
+    errors = {}
+    for following in ((), ("b",), ("q",), ("b", "q")):
+        law = Surrogate.fit(runs, following=following)
+        assert (law.b_exponent != 0.0, law.q_exponent != 0.0) == ("b" in following, "q" in following)
+        errors[following] = law.error
+    assert errors["b", "q"] < 1e-9 < min(errors["b",], errors["q",]) and max(errors["b",], errors["q",]) < errors[()]
+    one_ratio = of_law(TRUE, SWEEP[::3])  # 20 tokens a parameter throughout
+    assert Surrogate.fit(one_ratio, following=["b"]).error < 1e-9
 
 
 @pytest.mark.parametrize(
