@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError, model_validator
 
 from onecurve.controls import RATIO_WARNS
 from onecurve.errors import OnecurveError
 from onecurve.plan.parameterisation import Parameterisation, Role, factors
+from onecurve.plan.rules import TIMESCALES, PowerRule
 from onecurve.plan.shape import PRESETS, MLPModel, Section, Size, TransformerModel, transformer_shape
-from onecurve.run import RunConfig, Setting
+from onecurve.run import RunConfig, Setting, human
 from onecurve.schedule import Schedule
 
 EXAMPLES = Path(__file__).parent / "recipes"
@@ -85,15 +86,70 @@ class LadderSection(Section):
         return self
 
 
+class TimescaleRule(Section):
+    """The best timescale against tokens per parameter, as fitted to sweeps: ``scale * TPP ** exponent``."""
+
+    scale: float = Field(gt=0)
+    exponent: float
+    fitted_from: float = Field(default=0.0, ge=0)
+    """Tokens per parameter of the shortest and the longest sweep behind it; beyond, the plan says so."""
+    fitted_to: float = Field(default=float("inf"), gt=0)
+
+
+class BatchRule(Section):
+    """A batch that grows with the tokens of the run, ``batch * (D / tokens) ** exponent``, from one tuned point."""
+
+    batch: int = Field(ge=1)
+    """Tokens a step at the tuned point."""
+    tokens: float = Field(gt=0)
+    """D of the tuned point."""
+    exponent: float = Field(gt=0, lt=1)
+    """.383 (arXiv 2505.13738) or .5 (arXiv 2509.25087), say; for a critical batch .462."""
+
+    def at(self, tokens: float) -> float:
+        """The batch of a run of so many tokens, before rounding."""
+        return self.batch * (tokens / self.tokens) ** self.exponent
+
+
+def _form(value: Any) -> str:
+    """Which way of giving a rule this is, so that a mistake is told of that one alone."""
+    return "rule" if isinstance(value, (dict, Section)) else "name" if isinstance(value, str) else "number"
+
+
+def _batch_form(value: Any) -> str:
+    return "rule" if isinstance(value, (dict, Section)) else "number"
+
+
 class OptimiserSection(Section):
-    """AdamW, with decay multiplied by the learning rate; rates and decay are those of the base shape."""
+    """AdamW, with decay multiplied by the learning rate; rates and decay are those of the base shape.
+
+    The learning rate is never rescaled with batch or tokens: weight decay is what moves the timescale.
+    """
 
     learning_rate: float = Field(gt=0)
-    batch: int = Field(ge=1)
-    """Tokens a step (samples, where the task has no tokens)."""
+    batch: (
+        Annotated[
+            Annotated[int, Field(ge=1), Tag("number")] | Annotated[BatchRule, Tag("rule")], Discriminator(_batch_form)
+        ]
+        | None
+    ) = None
+    """Tokens a step (samples, where the task has no tokens), or a rule; may be left out where every size has one."""
+    critical_batch: BatchRule | None = None
+    """The batch beyond which more of it saves few steps, against tokens; a run with a larger one is refused."""
     weight_decay: float | None = Field(default=None, ge=0)
-    timescale: float | None = Field(default=None, gt=0)
-    """tau = B / (eta lambda D): instead of weight_decay, which then follows for each size (arXiv 2509.25087, eq. 2)."""
+    timescale: (
+        Annotated[
+            Annotated[float, Field(gt=0), Tag("number")]
+            | Annotated[Literal["power-lines", "celerity"], Tag("name")]
+            | Annotated[TimescaleRule, Tag("rule")],
+            Discriminator(_form),
+        ]
+        | None
+    ) = None
+    """tau = B / (eta lambda D): instead of weight_decay, which then follows for each size (arXiv 2509.25087, eq. 2).
+
+    A number for all sizes, or its optimum against tokens per parameter: a published rule by name, or your own.
+    """
     scale_weight_decay: bool = True
     """Whether the hidden matrices' decay grows with width as their rate falls, which keeps tau."""
     betas: tuple[float, float] = Field(default=(0.9, 0.95), strict=False)
@@ -121,12 +177,21 @@ class HorizonSection(Section):
     """The command that made the law."""
     tokens_per_param: float | list[float] | None = None
     """One value for all sizes, or one a size."""
+    bands: list[Annotated[float, Field(gt=0)]] | None = Field(default=None, min_length=1)
+    """Several tokens per parameter, at each of which every size is trained: one family each."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         law = self.scale is not None and self.exponent is not None
-        if law == (self.tokens_per_param is not None):
-            raise ValueError("give either scale and exponent, or tokens_per_param")
+        if (self.scale is None) != (self.exponent is None):
+            raise ValueError("a horizon law needs both scale and exponent")
+        if law + (self.tokens_per_param is not None) + (self.bands is not None) != 1:
+            raise ValueError("give one of scale and exponent, tokens_per_param, or bands")
+        if self.bands is not None and len(set(self.bands)) < len(self.bands):
+            raise ValueError(f"bands must be different; got {', '.join(f'{b:g}' for b in self.bands)}")
+        tpp = self.tokens_per_param
+        if tpp is not None and not all(0 < t < float("inf") for t in (tpp if isinstance(tpp, list) else [tpp])):
+            raise ValueError(f"tokens_per_param must be above 0 and finite; got {tpp}")
         return self
 
 
@@ -181,6 +246,10 @@ class Recipe(Section):
             raise ValueError(f"horizon.tokens_per_param has {len(tpp)} values for {len(ladder.sizes)} sizes")
         if self.horizon is None and any(s.steps is None for s in ladder.sizes):
             raise ValueError("horizon is missing: give [horizon] tokens_per_param, or steps for every size")
+        if self.optimiser.batch is None and any(s.batch is None for s in ladder.sizes):
+            raise ValueError("optimiser.batch is required and missing: give it, or a batch for every size")
+        if self.horizon is not None and self.horizon.bands is not None and any(s.steps for s in ladder.sizes):
+            raise ValueError("horizon.bands gives every size several lengths; leave the sizes' steps out")
         if isinstance(self.model, MLPModel):
             self._check_mlp(self.model)
         else:
@@ -221,7 +290,7 @@ class Recipe(Section):
                     f"ladder.base_layers {ladder.base_layers} is larger than the {size.layers} layers of {label(size)}"
                 )
             batch = size.batch or self.optimiser.batch
-            if batch % model.context:
+            if isinstance(batch, int) and batch % model.context:
                 raise ValueError(
                     f"a batch of {batch} tokens is no whole number of sequences of model.context {model.context}; "
                     f"{max(1, round(batch / model.context)) * model.context} would be"
@@ -257,7 +326,9 @@ def _with_preset(data: dict[str, Any]) -> dict[str, Any]:
                 known = str(size.get("name"))
                 if known not in family.sizes:
                     raise ValueError(f"ladder.sizes: {name} has no size {known!r}; it has {', '.join(family.sizes)}")
-                size.update({k: v for k, v in family.sizes[known].items() if k not in size})
+                own = isinstance(data.get("optimiser"), dict) and "batch" in data["optimiser"]
+                values = {k: v for k, v in family.sizes[known].items() if not (own and k == "batch")}
+                size.update({k: v for k, v in values.items() if k not in size})
         data["ladder"] = {**family.ladder, **ladder, "sizes": sizes}
     return data
 
@@ -286,10 +357,14 @@ def load_recipe(path: Path) -> Recipe:
     return recipe
 
 
+TAGS = ("fourier", "tokens", "mlp", "transformer", "number", "name", "rule")
+"""Which kind of section, or of value, a mistake was found in: no part of a field's address."""
+
+
 def _in_words(error: ValidationError) -> str:
     # A key that is not known explains another that is missing, so it comes first.
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    loc = [str(part) for part in first["loc"] if part not in ("fourier", "tokens", "mlp", "transformer")]
+    loc = [str(part) for part in first["loc"] if part not in TAGS]
     where = ".".join(loc) or "recipe"
     if first["type"] == "extra_forbidden":
         known = sorted(_known_keys(first["loc"][:-1]))
@@ -330,7 +405,9 @@ def resolve(recipe: Recipe) -> Recipe:
     Weight decay under a timescale: lambda = B / (eta tau D) with D = B steps (arXiv 2509.25087, eq. 2), before the
     parameterisation scales both. A resolved recipe resolves to itself.
     """
-    sizes = [_resolved(recipe, index) for index in range(len(recipe.ladder.sizes))]
+    bands = recipe.horizon.bands if recipe.horizon else None
+    indices = range(len(recipe.ladder.sizes))
+    sizes = [_resolved(recipe, index, band) for band in bands or [None] for index in indices]
     return recipe.model_copy(
         update={
             "ladder": recipe.ladder.model_copy(update={"sizes": sizes}),
@@ -340,13 +417,35 @@ def resolve(recipe: Recipe) -> Recipe:
     )
 
 
-def _resolved(recipe: Recipe, index: int) -> Size:
+def _resolved(recipe: Recipe, index: int, band: float | None) -> Size:
     size, o = recipe.ladder.sizes[index], recipe.optimiser
-    batch, rate = size.batch or o.batch, size.learning_rate or o.learning_rate
-    steps = size.steps or max(1, round(_horizon(recipe, index) / batch))
+    if size.steps is None:
+        tokens = _horizon(recipe, index, band)
+        batch = size.batch or whole_batch(recipe, tokens)
+        steps = max(1, round(tokens / batch))
+    else:
+        batch, steps = size.batch, size.steps
+        if batch is None and isinstance(o.batch, BatchRule):
+            raise OnecurveError(
+                f"ladder.sizes: {label(size)} has steps, so its tokens, which optimiser.batch asks for, are not known; "
+                "leave its steps out, or give its batch"
+            )
+        batch = batch or whole_batch(recipe, 0.0)
+    if o.critical_batch is not None and batch > o.critical_batch.at(steps * batch):
+        raise OnecurveError(
+            f"the batch of {label(size)}, {batch} tokens, is above the critical one of its {human(steps * batch)} tokens "
+            f"(optimiser.critical_batch: {o.critical_batch.at(steps * batch):.4g}); give a smaller batch or a longer run"
+        )
+    rate = size.learning_rate or o.learning_rate
     decay = size.weight_decay
     if decay is None:
-        decay = 1.0 / (rate * o.timescale * steps) if o.timescale is not None else o.weight_decay or 0.0
+        n = recipe.n_params(size)
+        rule = timescale_rule(recipe)
+        if rule is not None:
+            asked = size.band or band
+            decay = 1.0 / (rate * float(rule(asked or steps * batch / n)) * steps)
+        else:
+            decay = o.weight_decay or 0.0
     warmup = size.warmup
     if warmup is None:
         warmup = recipe.schedule.warmup
@@ -360,8 +459,9 @@ def _resolved(recipe: Recipe, index: int) -> Size:
                 )
     return size.model_copy(
         update={
-            "name": label(size),
+            "name": label(size) + ("" if band is None else f"-{band:g}-tpp"),
             "seeds": size.seeds or recipe.ladder.seeds,
+            "band": size.band or band,
             "steps": steps,
             "batch": batch,
             "learning_rate": rate,
@@ -371,11 +471,42 @@ def _resolved(recipe: Recipe, index: int) -> Size:
     )
 
 
-def _horizon(recipe: Recipe, index: int) -> float:
+def timescale_rule(recipe: Recipe) -> PowerRule | None:
+    """The recipe's timescale against tokens per parameter (a number has exponent 0); None where decay is set."""
+    match recipe.optimiser.timescale:
+        case None:
+            return None
+        case str() as name:
+            return TIMESCALES[name]
+        case TimescaleRule() as r:
+            return PowerRule(r.scale, r.exponent, "the recipe's own", r.fitted_from, r.fitted_to)
+        case number:
+            return PowerRule(number, 0.0, "the recipe's own")
+
+
+def asked_batch(recipe: Recipe, tokens: float) -> float:
+    """Tokens a step of a run of so many tokens by the recipe's rule, before rounding to whole sequences."""
+    batch = recipe.optimiser.batch
+    assert batch is not None  # `Recipe` asked for it
+    return batch.at(tokens) if isinstance(batch, BatchRule) else float(batch)
+
+
+def whole_batch(recipe: Recipe, tokens: float) -> int:
+    """`asked_batch` rounded to whole sequences, at least one; to whole samples where the task has no sequences."""
+    batch = recipe.optimiser.batch
+    if isinstance(batch, int):
+        return batch
+    unit = recipe.model.context if isinstance(recipe.model, TransformerModel) else 1
+    return max(1, round(asked_batch(recipe, tokens) / unit)) * unit
+
+
+def _horizon(recipe: Recipe, index: int, band: float | None = None) -> float:
     """D of one size, in tokens, before rounding to whole steps."""
     h = recipe.horizon
     assert h is not None  # `Recipe` asked for it
     n = recipe.n_params(recipe.ladder.sizes[index])
+    if band is not None:
+        return band * n
     if h.scale is not None and h.exponent is not None:
         return h.multiple * (n / h.scale) ** h.exponent / (6.0 * n)
     tpp = h.tokens_per_param
@@ -438,9 +569,9 @@ class Job:
         r = self.recipe
         return {
             "model": r.model.model_dump(),
-            "size": self.size.model_dump(exclude={"name", "seeds"}),
+            "size": self.size.model_dump(exclude={"name", "seeds", "band"}),
             "base": [r.ladder.base_width, r.ladder.base_layers, r.ladder.base_head_size],
-            "optimiser": r.optimiser.model_dump(exclude={"learning_rate", "batch", "weight_decay"}),
+            "optimiser": r.optimiser.model_dump(exclude={"learning_rate", "batch", "weight_decay", "critical_batch"}),
             "schedule": self.schedule.model_dump(),
             "task": r.task.model_dump(exclude={"data"}),
             "evaluation": r.evaluation.model_dump(),

@@ -81,6 +81,8 @@ class Size(Section):
     learning_rate: float | None = Field(default=None, gt=0)
     weight_decay: float | None = Field(default=None, ge=0)
     warmup: float | None = Field(default=None, ge=0, lt=1)
+    band: float | None = Field(default=None, gt=0)
+    """Tokens per parameter of the family that it belongs to, where a recipe plans several; exact, before rounding."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,8 @@ def _gpt2(width: int, layers: int, ffn: int) -> dict[str, int]:
     return {"width": width, "layers": layers, "ffn": ffn}
 
 
-def _celerity(width: int, layers: int, head_size: int) -> dict[str, int]:
-    return {"width": width, "layers": layers, "head_size": head_size}
+def _celerity(width: int, layers: int, head_size: int, sequences: int) -> dict[str, int]:
+    return {"width": width, "layers": layers, "head_size": head_size, "batch": 8192 * sequences}
 
 
 PRESETS: Mapping[str, Family] = MappingProxyType(
@@ -187,7 +189,8 @@ PRESETS: Mapping[str, Family] = MappingProxyType(
             {"scale_weight_decay": False, "eps": 1e-8},
         ),
         "celerity": Family(
-            "arXiv 2509.25087, tables 2 and 6 to 8: squared ReLU, ALiBi, untied embeddings, under CompleteP",
+            "arXiv 2509.25087, tables 2 and 6 to 8: squared ReLU, ALiBi, untied embeddings, under CompleteP; the "
+            "tables' batches hold where the recipe gives none",
             {
                 "vocabulary": 128256,
                 "context": 8192,
@@ -199,11 +202,11 @@ PRESETS: Mapping[str, Family] = MappingProxyType(
                 "tied": False,
             },
             {
-                "300M": _celerity(640, 13, 64),
-                "500M": _celerity(896, 17, 64),
-                "900M": _celerity(1152, 23, 128),
-                "1.8B": _celerity(1536, 30, 128),
-                "3.9B": _celerity(2048, 40, 128),
+                "300M": _celerity(640, 13, 64, 176),
+                "500M": _celerity(896, 17, 64, 240),
+                "900M": _celerity(1152, 23, 128, 336),
+                "1.8B": _celerity(1536, 30, 128, 464),
+                "3.9B": _celerity(2048, 40, 128, 672),
             },
             {},
             {},
