@@ -432,9 +432,10 @@ def _resolved(recipe: Recipe, index: int, band: float | None) -> Size:
             )
         batch = batch or whole_batch(recipe, 0.0)
     if o.critical_batch is not None and batch > o.critical_batch.at(steps * batch):
+        critical = o.critical_batch.at(steps * batch)
         raise OnecurveError(
-            f"the batch of {label(size)}, {batch} tokens, is above the critical one of its {human(steps * batch)} tokens "
-            f"(optimiser.critical_batch: {o.critical_batch.at(steps * batch):.4g}); give a smaller batch or a longer run"
+            f"the batch of {label(size)}, {batch} tokens, is above the critical one of its {human(steps * batch)} "
+            f"tokens (optimiser.critical_batch: {critical:.4g}); give a smaller batch or a longer run"
         )
     rate = size.learning_rate or o.learning_rate
     decay = size.weight_decay
