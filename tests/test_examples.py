@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from onecurve import read
+from onecurve.controls import timescale, tokens_per_param
+from onecurve.ladder import ends_early
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -38,3 +42,15 @@ def test_example_runs(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_recorded_sweeps_hold_every_control_and_end():
+    folder = EXAMPLES / "sweeps"
+    runs = read([folder / "mlp.parquet"], folder / "mlp-runs.csv").runs
+    sweeps = {run.config.settings["sweep"] for run in runs}
+    assert {"mlp-32-300-decay", "mlp-64-300-decay"} <= sweeps
+    for run in runs:
+        assert timescale(run) > 0 and tokens_per_param(run) > 0 and run.config.schedule is not None
+        assert not ends_early(run.curve(), run.end) and len(run.curve()) > 100
+    decay = [run for run in runs if run.config.settings["sweep"] == "mlp-64-300-decay"]
+    assert sorted({round(timescale(run), 4) for run in decay}) == [0.02 * 2**k for k in range(8)]
