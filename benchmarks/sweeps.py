@@ -4,13 +4,14 @@ The grid below was written down before anything was trained, and every sweep of 
 
 python benchmarks/sweeps.py train /tmp/sweeps [SWEEP ...]   # goes on where it stopped; hours on two cores
 python benchmarks/sweeps.py record /tmp/sweeps              # what is finished, into examples/sweeps
-python benchmarks/sweeps.py report                          # from the recorded curves: whether the ranking turns
+python benchmarks/sweeps.py report                          # from the recorded curves, the table of the notebook
 
 MLPs on the Fourier task: base width 32, 512 samples a step, rate .04 at the base width (twice the best one without
 decay: there decay matters), muP, warmup 5 %, linear to zero, 300 samples a parameter; at the smallest width decay
 sweeps at 75, 150 and 600 as well. Language models: bytes of the Python standard library, 4096 tokens a step, rate .012,
 CompleteP, warmup 10 %, linear to zero, 20 tokens a parameter; the smaller one's decay also at 5 and 10.
 Each sweep has eight values, a factor 2 apart. Rate and batch sweeps hold the decay, so their timescale changes.
+MLPs up to width 64 have two seeds, the others one. A sweep is recorded once all its runs are finished.
 """
 
 import sys
@@ -21,7 +22,9 @@ import numpy as np
 import polars as pl
 
 from onecurve import read
-from onecurve.plan.recipe import Recipe
+from onecurve.controls import controls
+from onecurve.plan.recipe import Recipe, jobs
+from onecurve.run import Run
 from onecurve.train.ladder import train_ladder
 
 HERE = Path(__file__).parent.parent / "examples" / "sweeps"
@@ -53,7 +56,7 @@ COMMON: dict[str, dict[str, Any]] = {
         "task": {"kind": "tokens"},
         "model": {"kind": "transformer", "vocabulary": 256, "context": 128, "ffn_multiple": 8.0, "head_size": 16},
         "schedule": {"shape": "linear", "warmup": 0.1},
-        "evaluation": {"points": 100, "samples": 65_536},
+        "evaluation": {"points": 240, "samples": 16_384},
     },
 }
 RATE, BATCH = {"mlp": 0.04, "lm": 0.012}, {"mlp": 512, "lm": 4096}
@@ -103,8 +106,8 @@ def record(out: str) -> None:
     for family in ("mlp", "lm"):
         points, rows = [], []
         for name in (name for name in SWEEPS if name.startswith(family)):
-            folders = sorted((Path(out) / name / "runs").glob("*"))
-            if not folders or any('"event": "finish"' not in (p / "events.jsonl").read_text() for p in folders):
+            folders = [Path(out) / name / "runs" / m.config.name for job in jobs(recipe(name)) for m in job.members]
+            if not all(_finished(folder / "events.jsonl") for folder in folders):
                 continue
             for path in folders:
                 run = read([path]).runs[0]
@@ -121,6 +124,7 @@ def record(out: str) -> None:
                         "learning_rate": c.learning_rate,
                         "base_learning_rate": c.base_learning_rate,
                         "weight_decay": c.weight_decay,
+                        "optimiser": c.optimiser,
                         "schedule": c.schedule.shape,
                         "warmup": c.schedule.warmup,
                         "parameterisation": c.parameterisation,
@@ -134,25 +138,63 @@ def record(out: str) -> None:
             print(f"{family}: {len(rows)} runs, {table.height} points")
 
 
+def _finished(events: Path) -> bool:
+    return events.exists() and '"event": "finish"' in events.read_text()
+
+
+def value(run: Run) -> float:
+    """What a run's sweep varies: timescale, learning rate at the base width, or batch."""
+    kind = str(run.config.settings["sweep"]).rsplit("-", 1)[1]
+    c = run.config
+    varied = {"decay": controls(c, run.unit).timescale, "rate": c.base_learning_rate, "batch": c.batch_tokens}[kind]
+    return float(f"{varied:.4g}")
+
+
+def standings(runs: list[Run]) -> tuple[np.ndarray, np.ndarray, float]:
+    """Of one sweep: its values (V,), their held-out losses at the fractions `AT` (V, F), and the seeds' noise.
+
+    Losses are means over seeds, infinite where one is not finite. The noise is the standard error of a value's final
+    loss over that loss, pooled over values; nan with one seed.
+    """
+    values = np.array([value(run) for run in runs])
+    curves = [run.curves["test_loss"] for run in runs]
+    loss = np.array([np.interp(np.array(AT) * r.end, c.x, c.loss) for r, c in zip(runs, curves, strict=True)])
+    loss[~np.isfinite(loss)] = np.inf
+    distinct = np.unique(values)
+    end = [loss[values == v, -1] for v in distinct]
+    spread = [e.var(ddof=1) / e.size / e.mean() ** 2 for e in end if e.size > 1 and np.isfinite(e).all()]
+    mean = np.array([loss[values == v].mean(axis=0) for v in distinct])
+    return distinct, mean, float(np.sqrt(np.mean(spread))) if spread else np.nan
+
+
 def report() -> None:
-    """For each recorded sweep: the best value so far and how its ranking stands to the final one, at some fractions."""
+    """A table: each recorded sweep's leader at some fractions, and what picking it then would have cost.
+
+    Two columns a fraction: the rank correlation (Spearman) of the losses there with the final ones, and the regret, the
+    leader's final loss over the best one, minus 1. *turns* where the leader at 30 % is not the winner.
+    """
+    shares = [f"{x:.0%}" for x in AT]
+    print(f"| sweep | best at {', '.join(shares[:-1])}, end | rank correlation | regret | seed noise | |")
+    print("|---|---|---|---|---|---|")
     for family in ("mlp", "lm"):
         if not (HERE / f"{family}.parquet").exists():
             continue
         runs = read([HERE / f"{family}.parquet"], HERE / f"{family}-runs.csv").runs
         for name in dict.fromkeys(str(run.config.settings["sweep"]) for run in runs):
-            mine = [run for run in runs if run.config.settings["sweep"] == name]
-            loss = np.array(
-                [np.interp(np.array(AT) * r.end, r.curves["test_loss"].x, r.curves["test_loss"].loss) for r in mine]
-            )
-            value = np.array([int(run.config.name.split("-seed-")[0].rsplit("-", 1)[1]) for run in mine])
-            mean = np.array([loss[value == v].mean(axis=0) for v in range(8)])
+            values, mean, noise = standings([run for run in runs if run.config.settings["sweep"] == name])
             rank = mean.argsort(axis=0).argsort(axis=0)
-            order = [np.corrcoef(rank[:, k], rank[:, -1])[0, 1] for k in range(len(AT))]
-            regret = mean[mean.argmin(axis=0), -1] / mean[:, -1].min() - 1.0
-            print(f"{name}: final losses {' '.join(f'{v:.4f}' for v in mean[:, -1])}")
-            for x, best, rho, lost in zip(AT, mean.argmin(axis=0), order, regret, strict=True):
-                print(f"  at {x:3g}: best so far {best}, rank correlation with the end {rho:5.2f}, regret {lost:6.1%}")
+            order = [np.corrcoef(rank[:, k], rank[:, -1])[0, 1] for k in range(len(AT) - 1)]
+            best = mean.argmin(axis=0)
+            regret = mean[best, -1] / mean[:, -1].min() - 1.0
+            cells = [
+                name,
+                " ".join(f"{values[b]:g}" for b in best),
+                " ".join(f"{rho:.2f}" for rho in order),
+                " ".join(f"{lost:.1%}" for lost in regret[:-1]),
+                "one seed" if np.isnan(noise) else f"{noise:.1%}",
+                "turns" if regret[AT.index(0.3)] > 0 else "",
+            ]
+            print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
