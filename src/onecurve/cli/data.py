@@ -78,7 +78,7 @@ def prepare(
             else:
                 encode, size = of.tokenizer(tokenizer)
                 ids = (encode(text.decode("utf-8", "replace")) for text in texts)
-                shards = write_shards(out, ids, f"{name}, {tokenizer.name}", size)
+                shards = write_shards(out, ids, f"{name}, {tokenizer.name}", size, tokenizer=tokenizer)
     print(f"{shards.source}: {len(shards.training):,} training tokens and {len(shards.held_out):,} held out in {out}")
     print(f"Vocabulary {shards.vocabulary}; SHA-256 {shards.identity}")
     print(f'In a recipe:  [task] kind = "tokens", data = "{out}"')

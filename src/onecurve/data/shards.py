@@ -20,6 +20,8 @@ from onecurve.errors import OnecurveError
 from onecurve.store import dumps, write_atomic
 
 MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+"""The tokenizers file that the corpus was made with; a corpus of bytes has none."""
 HELD_OUT_SHARE = 50
 """One document in so many is held out."""
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
@@ -43,12 +45,18 @@ class Shards:
 
 
 def write_shards(
-    out: Path, documents: Iterable[NDArray[np.integer]], source: str, vocabulary: int, ignored: Iterable[int] = ()
+    out: Path,
+    documents: Iterable[NDArray[np.integer]],
+    source: str,
+    vocabulary: int,
+    ignored: Iterable[int] = (),
+    tokenizer: Path | None = None,
 ) -> Shards:
     """Write documents of token ids as shards; one in fifty, chosen by its content, is held out.
 
     A copy of a document is held out with it, so no held-out text was trained on. ``vocabulary`` is one more than the
-    largest id that may come. The folder appears whole or not at all; one that is there already is an error.
+    largest id that may come; ``tokenizer``, the file that made the ids, is kept beside them. The folder appears whole
+    or not at all; one that is there already is an error.
     """
     if out.exists() and any(out.iterdir()):
         raise OnecurveError(f"{out}: is not empty; give a new folder, or delete this one")
@@ -81,6 +89,8 @@ def write_shards(
             "source": source,
             "sha256": hashlib.sha256(b"".join(d.digest() for d in digests.values())).hexdigest(),
         }
+        if tokenizer is not None:
+            shutil.copyfile(tokenizer, part / TOKENIZER)
         write_atomic(part / MANIFEST, dumps(manifest) + "\n")
         if out.exists():
             out.rmdir()

@@ -55,14 +55,19 @@ def tokenizer(path: Path) -> tuple[Encode, int]:
         loaded = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
         raise OnecurveError(f"{path}: not a tokenizers file ({error})") from None
-    ends = [loaded.token_to_id(name) for name in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>")]
-    end = next((e for e in ends if e is not None), None)
+    end = end_of_text(loaded)
 
     def encode(text: str) -> NDArray[np.integer]:
         ids = loaded.encode(text, add_special_tokens=False).ids
-        return np.array(ids if end is None else [*ids, end], dtype=np.uint32)
+        return np.array(ids if end is None else [*ids, end[1]], dtype=np.uint32)
 
     return encode, int(loaded.get_vocab_size())
+
+
+def end_of_text(loaded: Any) -> tuple[str, int] | None:
+    """The token of a tokenizer that ends a text, and its id, where it has one of the usual names."""
+    ids = {name: loaded.token_to_id(name) for name in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>")}
+    return next(((name, i) for name, i in ids.items() if i is not None), None)
 
 
 def hugging_face(name: str, split: str, column: str) -> Iterator[str]:

@@ -80,20 +80,26 @@ def load(folder: Path, step: int, state: dict[str, Any], world: World) -> None:
 
 def check_identity(folder: Path, step: int, identity: dict[str, Any]) -> None:
     """Raise OnecurveError, naming what differs, where a checkpoint is not of the same job."""
-    path = folder / f"step-{step:08d}" / IDENTITY
-    try:
-        saved = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise OnecurveError(
-            f"{path}: cannot be read ({error}); delete its folder to go on from the one before"
-        ) from None
+    path = folder / f"step-{step:08d}"
+    saved = read_identity(folder, step)
     wanted = json.loads(dumps(identity))
     if saved != wanted:
         differ = [_difference(key, saved.get(key), wanted.get(key)) for key in wanted if saved.get(key) != wanted[key]]
         raise OnecurveError(
-            f"{path.parent}: this checkpoint belongs to another recipe ({'; '.join(differ) or 'an older format'}); "
+            f"{path}: this checkpoint belongs to another recipe ({'; '.join(differ) or 'an older format'}); "
             "train into another folder, or delete this one"
         )
+
+
+def read_identity(folder: Path, step: int) -> dict[str, Any]:
+    """What was trained, as the checkpoint of a step says it."""
+    path = folder / f"step-{step:08d}" / IDENTITY
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise OnecurveError(
+            f"{path}: cannot be read ({error}); delete its folder to go on from the one before"
+        ) from None
 
 
 def _difference(key: str, saved: Any, wanted: Any) -> str:
