@@ -15,9 +15,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -66,6 +68,27 @@ def _plain(value: Any) -> Any:
             return [_plain(v) for v in value]
         case _:
             return value
+
+
+@contextmanager
+def new_folder(out: Path) -> Generator[Path, None, None]:
+    """A folder to be filled, which becomes ``out`` once the block ends well: ``out`` appears whole or not at all.
+
+    Raises OnecurveError where ``out`` holds something already.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OnecurveError(f"{out}: is not empty; give a new folder, or delete this one")
+    part = out.with_name(f".{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        if out.exists():
+            out.rmdir()
+        part.rename(out)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
 
 
 class RunWriter:
@@ -143,8 +166,11 @@ def is_run(path: Path) -> bool:
     return (path / RUN).is_file()
 
 
-def read_run(path: Path) -> Run:
-    """Read one run directory. Raises OnecurveError naming the file and what is wrong with it."""
+def read_config(path: Path) -> tuple[RunConfig, str, dict[str, LossKind]]:
+    """What was set of the run in a directory, the name of its x, and the kinds of its curves by name.
+
+    Raises OnecurveError naming the file and what is wrong with it.
+    """
     file = path / RUN
     try:
         content = json.loads(file.read_text())
@@ -164,6 +190,12 @@ def read_run(path: Path) -> Run:
         raise OnecurveError(f"{file}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise OnecurveError(f"{file}: not a run.json of onecurve ({_short(error)}); convert the run again") from None
+    return config, x_name, kinds
+
+
+def read_run(path: Path) -> Run:
+    """Read one run directory. Raises OnecurveError naming the file and what is wrong with it."""
+    config, x_name, kinds = read_config(path)
     metrics = path / METRICS
     if not metrics.is_file() or metrics.stat().st_size == 0:
         raise OnecurveError(f"{metrics}: no points; the run has not logged anything yet")

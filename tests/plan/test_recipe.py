@@ -143,6 +143,7 @@ def test_a_preset_gives_the_model_and_its_sizes_by_name(tmp_path):
         ("base_layers = 2\n", "", ["base_layers", "missing"]),
         ("batch = 1024", "batch = 1000", ["1000", "context 128", "1024 would"]),
         ("layers = 4\n", "", ["large has no layers"]),
+        ('name = "large"', "name = 3", ["ladder.sizes.1.name is 3"]),
         ('name = "large"', 'name = "small"', ["sizes must be different", "small"]),
         ("timescale = 0.2", "timescale = 0.2\nweight_decay = 0.1", ["not both"]),
         ("[horizon]\ntokens_per_param = 20", "", ["horizon is missing"]),

@@ -90,6 +90,7 @@ def test_published_rules_say_where_they_extrapolate():
         ({"weight_decay": 0.1}, "not both"),
         ({"timescale": None, "weight_decay": -0.1}, "optimiser.weight_decay is -0.1"),
         ({"batch": {"batch": 8192, "tokens": 1e9, "exponent": 1.5}}, "optimiser.batch.exponent is 1.5"),
+        ({"batch": {"batch": 8192, "tokens": -1.0, "exponent": 0.5}}, "optimiser.batch.tokens is -1.0"),
         ({"batch": {"batch": 8192, "token": 1e9, "exponent": 0.5}}, "optimiser.batch.token is not a known key"),
     ],
 )

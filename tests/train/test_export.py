@@ -85,4 +85,6 @@ def test_the_command_line_says_what_is_wrong(trained, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert "is not empty" in said(trained, tmp_path / "full")
-    assert not (tmp_path / "out").exists()
+    (trained / "run.json").write_text("{")
+    assert "not a run.json of onecurve" in said(trained, tmp_path / "out")
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*.part"))

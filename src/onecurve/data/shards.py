@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecurve.errors import OnecurveError
-from onecurve.store import dumps, write_atomic
+from onecurve.store import dumps, new_folder, write_atomic
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
@@ -58,13 +58,8 @@ def write_shards(
     largest id that may come; ``tokenizer``, the file that made the ids, is kept beside them. The folder appears whole
     or not at all; one that is there already is an error.
     """
-    if out.exists() and any(out.iterdir()):
-        raise OnecurveError(f"{out}: is not empty; give a new folder, or delete this one")
     dtype = np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
-    part = out.with_name(f".{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with new_folder(out) as part:
         counts = {"training": 0, "held_out": 0}
         digests = {name: hashlib.sha256() for name in counts}
         files = {name: (part / f"{name}.bin").open("wb") for name in counts}
@@ -92,12 +87,6 @@ def write_shards(
         if tokenizer is not None:
             shutil.copyfile(tokenizer, part / TOKENIZER)
         write_atomic(part / MANIFEST, dumps(manifest) + "\n")
-        if out.exists():
-            out.rmdir()
-        part.rename(out)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return open_shards(out)
 
 

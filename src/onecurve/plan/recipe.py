@@ -111,13 +111,17 @@ class BatchRule(Section):
         return self.batch * (tokens / self.tokens) ** self.exponent
 
 
+A_NUMBER, A_NAME, A_RULE = TAGS = ("a number", "a name", "a rule")
+"""Ways of giving a value. They stand in the address of a mistake, where no field can be called so."""
+
+
 def _form(value: Any) -> str:
     """Which way of giving a rule this is, so that a mistake is told of that one alone."""
-    return "rule" if isinstance(value, (dict, Section)) else "name" if isinstance(value, str) else "number"
+    return A_RULE if isinstance(value, (dict, Section)) else A_NAME if isinstance(value, str) else A_NUMBER
 
 
 def _batch_form(value: Any) -> str:
-    return "rule" if isinstance(value, (dict, Section)) else "number"
+    return A_RULE if isinstance(value, (dict, Section)) else A_NUMBER
 
 
 class OptimiserSection(Section):
@@ -129,7 +133,7 @@ class OptimiserSection(Section):
     learning_rate: float = Field(gt=0)
     batch: (
         Annotated[
-            Annotated[int, Field(ge=1), Tag("number")] | Annotated[BatchRule, Tag("rule")], Discriminator(_batch_form)
+            Annotated[int, Field(ge=1), Tag(A_NUMBER)] | Annotated[BatchRule, Tag(A_RULE)], Discriminator(_batch_form)
         ]
         | None
     ) = None
@@ -139,9 +143,9 @@ class OptimiserSection(Section):
     weight_decay: float | None = Field(default=None, ge=0)
     timescale: (
         Annotated[
-            Annotated[float, Field(gt=0), Tag("number")]
-            | Annotated[Literal["power-lines", "celerity"], Tag("name")]
-            | Annotated[TimescaleRule, Tag("rule")],
+            Annotated[float, Field(gt=0), Tag(A_NUMBER)]
+            | Annotated[Literal["power-lines", "celerity"], Tag(A_NAME)]
+            | Annotated[TimescaleRule, Tag(A_RULE)],
             Discriminator(_form),
         ]
         | None
@@ -357,14 +361,12 @@ def load_recipe(path: Path) -> Recipe:
     return recipe
 
 
-TAGS = ("fourier", "tokens", "mlp", "transformer", "number", "name", "rule")
-"""Which kind of section, or of value, a mistake was found in: no part of a field's address."""
-
-
 def _in_words(error: ValidationError) -> str:
     # A key that is not known explains another that is missing, so it comes first.
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    loc = [str(part) for part in first["loc"] if part not in TAGS]
+    # The kind of a task or model follows its section.
+    address = [part for k, part in enumerate(first["loc"]) if k != 1 or first["loc"][0] not in ("task", "model")]
+    loc = [str(part) for part in address if part not in TAGS]
     where = ".".join(loc) or "recipe"
     if first["type"] == "extra_forbidden":
         known = sorted(_known_keys(first["loc"][:-1]))

@@ -20,7 +20,7 @@ from onecurve.errors import OnecurveError, optional
 from onecurve.plan.recipe import Job, Member, TokenTask, jobs, load_recipe
 from onecurve.plan.shape import TransformerModel
 from onecurve.run import human
-from onecurve.store import is_run, write_atomic
+from onecurve.store import is_run, new_folder, read_config, write_atomic
 from onecurve.train import checkpoint, transformer
 from onecurve.train.devices import World
 
@@ -82,7 +82,7 @@ def find_trained(path: Path) -> Trained:
     recipe = load_recipe(ladder)
     if not isinstance(recipe.model, TransformerModel):
         raise OnecurveError(f"{path}: a run of residual MLPs, which no downstream task and no other program is for")
-    name = json.loads((path / "run.json").read_text())["config"]["name"]
+    name = read_config(path)[0].name
     for job in jobs(recipe):
         for member in job.members:
             if member.config.name == name:
@@ -113,15 +113,10 @@ def export_huggingface(path: Path, out: Path, tokenizer: str | None = None) -> T
     OnecurveError where the run has no weights or no tokenizer, or where ``out`` holds something already.
     """
     save_file = optional("safetensors.torch", "safetensors", "huggingface").save_file
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OnecurveError(f"{out}: is not empty; give a new folder, or delete this one")
-    trained = find_trained(path)
-    words = _tokenizer(trained, tokenizer)
-    model = load_weights(trained)
-    part = out.with_name(f".{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with new_folder(out) as part:
+        trained = find_trained(path)
+        words = _tokenizer(trained, tokenizer)
+        model = load_weights(trained)
         tensors = {_renamed(name): p.detach().contiguous() for name, p in model.named_parameters()}
         save_file(tensors, part / "model.safetensors", metadata={"format": "pt"})
         for name in CODE:
@@ -140,12 +135,6 @@ def export_huggingface(path: Path, out: Path, tokenizer: str | None = None) -> T
         for name, value in content.items():
             write_atomic(part / name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
         write_atomic(part / "README.md", _card(trained))
-        if out.exists():
-            out.rmdir()
-        part.rename(out)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     return trained
 
 
