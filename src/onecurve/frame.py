@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from onecurve.errors import OnecurveError, did_you_mean
+from onecurve.errors import OnecurveError, did_you_mean, some
 from onecurve.fit import FloatArray
 from onecurve.run import Curve, LossKind, Run, RunConfig, Setting, Signal
 from onecurve.schedule import Schedule
@@ -290,7 +290,7 @@ def _short(cell: object) -> str:
 
 def listing(names: Sequence[str], most: int = 40) -> str:
     """The first of some names, quoted, and how many there are."""
-    return ", ".join(map(_short, names[:most])) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    return some([_short(name) for name in names], most)
 
 
 def _absent(table: pl.DataFrame, name: str) -> np.ndarray:

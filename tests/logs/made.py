@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
+import time
 import zlib
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from onecurve import OnecurveError, read
 
 SIZES = {"small": 1e6, "middle": 4e6, "large": 16e6}
 STEPS = np.arange(1, 201)
@@ -246,3 +250,12 @@ FORMATS = {
     "W&B CSV export": (wandb_export, "export.csv"),
     "OLMo-core": (olmo, "olmo"),
 }
+
+
+def refused(url) -> tuple[str, float]:
+    """What is said, and after how long."""
+    start = time.monotonic()
+    with pytest.raises(OnecurveError) as error:
+        read([url])
+    assert "\n" not in str(error.value)
+    return str(error.value), time.monotonic() - start

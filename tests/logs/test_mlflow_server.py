@@ -14,8 +14,10 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
-from onecurve import OnecurveError, read
+from onecurve import read
 from onecurve.logs import find, mlflow_server
+
+from .made import refused
 
 mlflow = pytest.importorskip("mlflow")
 pytestmark = pytest.mark.slow
@@ -76,15 +78,6 @@ def _log(address: str) -> dict[str, str]:
     run(other, "resumed", *back)
     run(other, "empty", config={})
     return ids
-
-
-def refused(url) -> tuple[str, float]:
-    """What is said, and after how long."""
-    start = time.monotonic()
-    with pytest.raises(OnecurveError) as error:
-        read([url])
-    assert "\n" not in str(error.value)
-    return str(error.value), time.monotonic() - start
 
 
 def test_all_runs_of_a_server_are_read(server):

@@ -8,14 +8,15 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
-from onecurve import OnecurveError, read
+from onecurve import read
 from onecurve.logs import find, wandb_cloud
+
+from .made import refused
 
 wandb = pytest.importorskip("wandb")
 pytestmark = pytest.mark.slow
@@ -107,15 +108,6 @@ def server(tmp_path, monkeypatch):
     server.shutdown()
     server.server_close()
     wandb.teardown()  # its settings are read anew from the next test's environment
-
-
-def refused(url) -> tuple[str, float]:
-    """What is said, and after how long."""
-    start = time.monotonic()
-    with pytest.raises(OnecurveError) as error:
-        read([url])
-    assert "\n" not in str(error.value)
-    return str(error.value), time.monotonic() - start
 
 
 def test_the_full_history_comes_to_the_last_bit(server):

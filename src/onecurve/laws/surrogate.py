@@ -84,7 +84,7 @@ class Surrogate(Law):
                     f"{len(runs)} runs have {np.exp(values[0]):.3g}"
                 )
         points = normalised_points(runs, loss, GRID)
-        rates = np.log([path_of(run).at(GRID * run.end, path_of(run).s) + REST for run in runs])
+        rates = np.array([_log_rate(run, GRID * run.end) for run in runs])
         centre = float(tau.mean()), float(ratio.mean())
         lower, upper = LEAST.copy(), MOST.copy()
         if power is not None:
@@ -132,12 +132,16 @@ class Surrogate(Law):
 
     def values(self, run: Run, x: FloatArray) -> FloatArray:
         """Loss over the final loss at each x."""
-        path = path_of(run)
-        rate = np.log(path.at(x, path.s) + REST)
+        rate, last = _log_rate(run, x), _log_rate(run, np.array([run.end]))
         log_b = np.log(self.b_scale) + self.b_exponent * np.log(timescale(run))
         log_q = np.log(self.q_scale) + self.q_exponent * np.log(tokens_per_param(run))
-        last = np.full_like(rate, np.log(path.s[-1] + REST))
         return _shape(x / run.end, rate, last, self.power, log_b, log_q)[0]
+
+
+def _log_rate(run: Run, x: FloatArray) -> FloatArray:
+    """log(s + e2) at each x."""
+    path = path_of(run)
+    return np.log(path.at(x, path.s) + REST)
 
 
 def _shape(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -48,17 +49,16 @@ def joined(parts: Sequence[tuple[str, Found]]) -> Found:
 
 
 def _one(logs: list[Log]) -> Log:
-    dropped: dict[str, int] = {}
+    dropped: Counter[str] = Counter()
     for log in logs:
-        for what, count in log.dropped.items():
-            dropped[what] = dropped.get(what, 0) + count
+        dropped.update(log.dropped)
     return replace(
         logs[0],
         source=" + ".join(log.source for log in logs),
         series=_after_each_other([log.series for log in logs]),
         settings={key: value for log in logs for key, value in log.settings.items()},
         notes=tuple(dict.fromkeys(note for log in logs for note in log.notes)),
-        dropped=dropped,
+        dropped=dict(dropped),
         means=tuple(dict.fromkeys(name for log in logs for name in log.means)),
         summaries=_after_each_other([log.summaries for log in logs]),
     )

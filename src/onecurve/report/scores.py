@@ -11,7 +11,7 @@ from onecurve import __version__
 from onecurve.fit import FloatArray, IntArray
 from onecurve.report.charts import Chart, band_of, chart_of, curve_of, points_of, safe
 from onecurve.report.colours import ROLES, size_colours
-from onecurve.report.figures import check_suffix, style, write_figure
+from onecurve.report.figures import check_suffix, log_ticks, style, write_figure
 from onecurve.report.markup import check_page, document, items, panel, section, switches, table
 from onecurve.report.panels import Axis, optional
 from onecurve.scores.frontier import Frontier, PowerFit
@@ -129,8 +129,7 @@ def _score_chart(f: Frontier) -> Chart:
     x, y = _staircase(f)
     traces = [curve_of("frontier", x, y, "ink", hover="frontier %{y:.4g}", dash="dot")]
     traces += _markers(f, shown, safe(axis_words(s)))
-    rows = np.flatnonzero(f.on)
-    on = ", ".join(s.name[k] for k in rows[np.argsort(s.compute[rows], kind="stable")][:MOST_NAMES])
+    on = ", ".join(s.name[k] for k in f.along[:MOST_NAMES])
     axes = {"xaxis": _axis(_COMPUTE, s.compute), "yaxis": _axis(axis_words(s), shown, log=False)}
     return chart_of(traces, axes, f"on the frontier: {on}")
 
@@ -212,8 +211,7 @@ def _along(f: Frontier, fit: PowerFit) -> FloatArray:
 
 def _staircase(f: Frontier) -> tuple[FloatArray, FloatArray]:
     """The frontier as steps, to the largest compute there is."""
-    s, rows = f.scores, np.flatnonzero(f.on)
-    rows = rows[np.argsort(s.compute[rows], kind="stable")]
+    s, rows = f.scores, f.along
     x, y = s.compute[rows], _shown(f)[rows]
     return np.append(np.repeat(x, 2)[1:], s.compute.max()), np.repeat(y, 2)
 
@@ -242,7 +240,5 @@ def _axis(label: str, values: FloatArray, log: bool = True) -> Axis:
 
 
 def _ticks(values: FloatArray) -> list[float]:
-    from onecurve.report.figures import log_ticks
-
     axis = _axis("", values)
     return log_ticks(axis.low, axis.high)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onecurve.errors import OnecurveError, did_you_mean
+from onecurve.errors import OnecurveError, did_you_mean, some
 from onecurve.fit import FloatArray, IntArray
-from onecurve.scores.table import Scores, some
+from onecurve.scores.table import Scores
 
 LEVEL = 0.9
 """Of every interval."""
@@ -193,6 +193,12 @@ class Frontier:
     """Of every family with three sizes, against C, D and N."""
     ratios: Ratios | None
     notes: tuple[str, ...]
+
+    @property
+    def along(self) -> IntArray:
+        """The rows of the Pareto set, compute rising."""
+        rows = np.flatnonzero(self.on)
+        return rows[np.argsort(self.scores.compute[rows], kind="stable")]
 
     def fit(self, family: str, against: str = "C") -> PowerFit | None:
         """One family's power law, where it has one."""

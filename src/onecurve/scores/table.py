@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from onecurve.errors import OnecurveError
+from onecurve.errors import OnecurveError, some
 from onecurve.fit import FloatArray
 from onecurve.frame import SIZES, TOKENS, listing, numbers
 from onecurve.logs.tables import TABLES, read_table
@@ -308,7 +308,7 @@ class _Folder:
 
 
 def read_result(file: Path) -> dict[str, Any]:
-    """One task's result of one model, as `onecurve evaluate` wrote it."""
+    """One task's result of one model, from its scores/TASK.json."""
     try:
         content = json.loads(file.read_text())
         if content["schema"] > SCHEMA:
@@ -358,16 +358,6 @@ def _default(scores: Sequence[Mapping[str, Any]]) -> str:
             f"the models share no score: the first has {', '.join(scores[0])}; evaluate all on the same tasks"
         )
     raise OnecurveError(f"which score? The models share {', '.join(shared)}; choose with --score")
-
-
-def some(names: Sequence[str], most: int = 8) -> str:
-    """The first of some names, and how many there are.
-
-    Examples:
-        >>> some(["a", "b", "c"], 2)
-        'a, b, ... (3 in all)'
-    """
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def _refuse_twice(rows: Sequence[Record]) -> None:

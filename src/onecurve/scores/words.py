@@ -29,7 +29,7 @@ STEPS = (2.0, 10.0)
 def summary(f: Frontier) -> list[str]:
     """What there is to say, in sentences."""
     s = f.scores
-    on = _by_compute(s, np.flatnonzero(f.on))
+    on = [int(k) for k in f.along]
     names = [s.name[k] + (" (its teacher's compute not counted)" if _uncounted(s, k) else "") for k in on[:MOST]]
     more = f" and {len(on) - MOST} others" if len(on) > MOST else ""
     lines = [f"On the frontier of {_score(s)} and compute: {', '.join(names)}{more}."]
