@@ -16,6 +16,7 @@ from onecurve.measure.result import within_window
 from onecurve.measure.verdict import verdict
 from onecurve.plan.recipe import load_recipe
 from onecurve.train.ladder import train_ladder
+from recorded import finished, settings
 
 HERE = Path(__file__).parent.parent / "examples" / "corpus"
 LADDERS = ("fixed", "drifting", "standard")
@@ -31,37 +32,20 @@ def record(out: Path) -> None:
     """Each ladder's finished runs as a table of points (Parquet) and a table of runs (CSV)."""
     for name in LADDERS:
         folder = out / name / "runs"
-        finished = [p for p in sorted(folder.glob("*")) if '"event": "finish"' in (p / "events.jsonl").read_text()]
-        if not finished:
+        paths = [path for path in sorted(folder.glob("*")) if finished(path)]
+        if not paths:
             continue
         points, rows = [], []
-        for path in finished:
+        for path in paths:
             table = pl.read_ndjson(path / "metrics.jsonl", infer_schema_length=None)
             columns = ["step", "tokens", "train_loss", "test_loss", "grad_norm", "update_norm"]
             points.append(table.select(pl.lit(path.name).alias("run_id"), *columns))
             c = read([path]).runs[0].config
-            rows.append(
-                {
-                    "run_id": c.name,
-                    "n_params": int(c.n_params),
-                    "horizon": c.horizon,
-                    "seed": c.seed_init,
-                    "batch_tokens": c.batch_tokens,
-                    "learning_rate": c.learning_rate,
-                    "base_learning_rate": c.base_learning_rate,
-                    "weight_decay": c.weight_decay,
-                    "schedule": c.schedule.shape,
-                    "warmup": c.schedule.warmup,
-                    "parameterisation": c.parameterisation,
-                    "width": c.width,
-                    "layers": c.settings["layers"],
-                    "corpus_sha256": c.settings["data"],
-                }
-            )
+            rows.append(settings(c) | {"layers": c.settings["layers"], "corpus_sha256": c.settings["data"]})
         table = pl.concat(points).with_columns(pl.col("grad_norm", "update_norm").cast(pl.Float32))
         table.write_parquet(HERE / f"{name}.parquet", compression="zstd", compression_level=19)
         pl.DataFrame(rows).sort("n_params", "seed").write_csv(HERE / f"{name}-runs.csv")
-        print(f"{name}: {len(finished)} runs, {table.height} points")
+        print(f"{name}: {len(paths)} runs, {table.height} points")
 
 
 def report() -> None:

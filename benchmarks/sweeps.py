@@ -26,6 +26,7 @@ from onecurve.controls import controls
 from onecurve.plan.recipe import Recipe, jobs
 from onecurve.run import Run
 from onecurve.train.ladder import train_ladder
+from recorded import finished, settings
 
 HERE = Path(__file__).parent.parent / "examples" / "sweeps"
 TIMESCALES = [0.02 * 2**k for k in range(8)]
@@ -107,39 +108,18 @@ def record(out: str) -> None:
         points, rows = [], []
         for name in (name for name in SWEEPS if name.startswith(family)):
             folders = [Path(out) / name / "runs" / m.config.name for job in jobs(recipe(name)) for m in job.members]
-            if not all(_finished(folder / "events.jsonl") for folder in folders):
+            if not all(map(finished, folders)):
                 continue
             for path in folders:
                 run = read([path]).runs[0]
                 c, curve = run.config, run.curves["test_loss"]
                 points.append(pl.DataFrame({"run_id": c.name, run.x_name: curve.x, "test_loss": curve.loss}))
-                rows.append(
-                    {
-                        "run_id": c.name,
-                        "sweep": name,
-                        "n_params": int(c.n_params),
-                        "horizon": c.horizon,
-                        "seed": c.seed_init,
-                        "batch_tokens": c.batch_tokens,
-                        "learning_rate": c.learning_rate,
-                        "base_learning_rate": c.base_learning_rate,
-                        "weight_decay": c.weight_decay,
-                        "optimiser": c.optimiser,
-                        "schedule": c.schedule.shape,
-                        "warmup": c.schedule.warmup,
-                        "parameterisation": c.parameterisation,
-                        "width": c.width,
-                    }
-                )
+                rows.append(settings(c) | {"sweep": name, "optimiser": c.optimiser})
         if rows:
             table = pl.concat(points).with_columns(pl.col("test_loss").cast(pl.Float32))
             table.write_parquet(HERE / f"{family}.parquet", compression="zstd", compression_level=19)
             pl.DataFrame(rows).write_csv(HERE / f"{family}-runs.csv")
             print(f"{family}: {len(rows)} runs, {table.height} points")
-
-
-def _finished(events: Path) -> bool:
-    return events.exists() and '"event": "finish"' in events.read_text()
 
 
 def value(run: Run) -> float:
