@@ -206,7 +206,7 @@ class Ladder:
                 raise OnecurveError(
                     f"the smoothing window (--window) of {human(width)} is as long as a whole run ({human(horizon)})"
                 )
-            values[row] = _resample(curve, fraction * horizon, span)
+            values[row] = resample(curve, fraction * horizon, span)
         rows = tuple(run for run, _, _ in finished)
         sizes, counts = np.unique([run.config.n_params for run in rows], return_counts=True)
         dropped = dict(self.dropped)
@@ -255,7 +255,7 @@ class Ladder:
         )
 
 
-def _resample(curve: Curve, at: FloatArray, window: float) -> FloatArray:
+def resample(curve: Curve, at: FloatArray, window: float) -> FloatArray:
     """Losses at x = ``at``: interpolated, or the trailing mean over (x - window, x] where that holds a point."""
     exact = np.interp(at, curve.x, curve.loss)
     if window == 0.0:

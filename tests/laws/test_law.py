@@ -57,6 +57,9 @@ def example(law) -> tuple[list[Run], Run]:
         case "tokens-per-param":
             true = TokensPerParameter(NOTHING, 0.35, 20.0)
             return of_law(true, [constant(1e6, v * 1e6) for v in (5.0, 20.0, 80.0)], 1e-3), constant(1e6, 4e7)
+        case "small-runs":
+            true = Surrogate(NOTHING, 0.05, 0.08, -0.4, 3.0, -0.25, 0.0, 0.0)
+            return of_law(true, [at_timescale(t) for t in (0.05, 0.1, 0.2)]), at_timescale(0.15)
         case _:
             raise AssertionError(law.name)
 

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from onecurve.cli import check, collapse, data, demo, export, frontier, laws, read, train
+from onecurve.cli import check, collapse, data, demo, export, frontier, laws, read, train, tune
 from onecurve.errors import OnecurveError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("fit", no_args_is_help=True)(laws.fit)
 app.command("predict", no_args_is_help=True)(laws.predict)
 app.command("score", no_args_is_help=True)(laws.score)
 app.command("laws")(laws.laws)
+app.command("tune", no_args_is_help=True)(tune.command)
 app.command("export", no_args_is_help=True)(export.command)
 app.command("frontier")(frontier.command)
 

@@ -30,7 +30,9 @@ ROUNDED = 0.02
 
 
 def _vector(value: Any) -> FloatArray:
-    if not isinstance(value, (list, tuple, np.ndarray)) or not all(isinstance(v, (int, float)) for v in value):
+    if not isinstance(value, (list, tuple, np.ndarray)) or not all(
+        isinstance(v, (int, float)) or v == "NaN" for v in value
+    ):
         raise ValueError("must be a list of numbers")
     return np.asarray(value, dtype=np.float64)
 

@@ -21,6 +21,7 @@ from onecurve.laws.multipower import MultiPower
 from onecurve.laws.powers import SumOfPowers
 from onecurve.laws.quadratic import NoisyQuadratic, OwnNoise
 from onecurve.laws.shape import TokensPerParameter
+from onecurve.laws.small_runs import SmallRuns
 from onecurve.laws.surrogate import Surrogate
 from onecurve.laws.variance import fade
 from onecurve.measure.collapse import collapse
@@ -30,7 +31,7 @@ LAWS: dict[str, type[Law]] = {
     law.name: law
     for law in (
         FinalLoss, SumOfPowers, NoisyQuadratic, OwnNoise, DecayedPower, MultiPower, Annealing, Surrogate,
-        MovingAverage, TokensPerParameter,
+        SmallRuns, MovingAverage, TokensPerParameter,
     )
 }  # fmt: skip
 """Laws that predict curves."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray, IntArray
@@ -69,29 +70,37 @@ def align(x: FloatArray, log_loss: FloatArray, log_shape: FloatArray, weight: Fl
     spread = (w * u * u).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(told, (w * u * rest).sum(axis=1) / spread, np.nan)
-    error, freedom = _batch_means(rest, w, counts, points)
+    error, freedom = _batch_means(rest, w, counts)
     misfit = np.sqrt((w * rest * rest).sum(axis=1) / total)
     return Alignment(divisor, np.where(told, error, np.nan), freedom, misfit, slope, points)
 
 
-def _batch_means(
-    rest: FloatArray, weight: FloatArray, counts: np.ndarray, points: IntArray
-) -> tuple[FloatArray, IntArray]:
-    """Standard error of each row's weighted mean 0, and its degrees of freedom."""
-    n = rest.shape[0]
-    blocks = np.minimum(BLOCKS, points // 2)  # two points a stretch at least
-    rank = np.cumsum(counts, axis=1) - 1
-    block = rank * blocks[:, None] // np.maximum(points, 1)[:, None]
-    cell = np.where(counts, block, 0) + BLOCKS * np.arange(n)[:, None]
+class Stretches:
+    """The points of each row that count, cut into (up to) eight stretches of equal number, two points each at least."""
 
-    def summed(values: FloatArray) -> FloatArray:
-        flat = np.bincount(cell.ravel(), values.ravel(), minlength=n * BLOCKS)
+    def __init__(self, counts: NDArray[np.bool_]) -> None:
+        n, points = counts.shape[0], counts.sum(axis=1)
+        self.number: IntArray = np.minimum(BLOCKS, points // 2)
+        """(n,) stretches of each row."""
+        rank = np.cumsum(counts, axis=1) - 1
+        block = rank * self.number[:, None] // np.maximum(points, 1)[:, None]
+        self._cell = np.where(counts, block, 0) + BLOCKS * np.arange(n)[:, None]
+
+    def sum(self, values: FloatArray) -> FloatArray:
+        """(n, 8) sums of values (n, G) that are 0 where a point does not count."""
+        n = self._cell.shape[0]
+        flat = np.bincount(self._cell.ravel(), values.ravel(), minlength=n * BLOCKS)
         return np.asarray(flat, np.float64).reshape(n, BLOCKS)
 
-    mass = summed(weight)
+
+def _batch_means(rest: FloatArray, weight: FloatArray, counts: NDArray[np.bool_]) -> tuple[FloatArray, IntArray]:
+    """Standard error of each row's weighted mean 0, and its degrees of freedom."""
+    stretches = Stretches(counts)
+    mass = stretches.sum(weight)
     share = mass / np.maximum(mass.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(mass > 0, summed(weight * rest) / mass, 0.0)
+        mean = np.where(mass > 0, stretches.sum(weight * rest) / mass, 0.0)
         # Whatever the variances of the stretches' means are; exact where they are inverse to the weights.
         variance = (share**2 * mean**2).sum(axis=1) / (1.0 - (share**2).sum(axis=1))
-    return np.where(blocks > 1, np.sqrt(variance), np.nan), np.maximum(blocks - 1, 0).astype(np.intp)
+    number = stretches.number
+    return np.where(number > 1, np.sqrt(variance), np.nan), np.maximum(number - 1, 0).astype(np.intp)

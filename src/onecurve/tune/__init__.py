@@ -1,0 +1,1 @@
+"""Picking the winner of a sweep early."""
