@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from onecurve.cli import check, collapse, data, demo, export, frontier, laws, read, train, tune
+from onecurve.cli import check, collapse, data, demo, export, frontier, laws, plan, read, train, tune
 from onecurve.errors import OnecurveError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.command("collapse", no_args_is_help=True)(collapse.command)
 app.command("demo")(demo.command)
+app.command("plan", no_args_is_help=True)(plan.command)
 app.command("train", no_args_is_help=True)(train.command)
 app.add_typer(check.app, name="check")
 app.add_typer(data.app, name="data")

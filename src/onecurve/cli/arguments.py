@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onecurve.errors import OnecurveError
+
+if TYPE_CHECKING:
+    from onecurve.measure.verdict import Rows
 
 Data = Annotated[
     list[str],
@@ -47,6 +50,26 @@ def write_json(path: Path, content: object) -> None:
         return
     with writing(path):
         write_atomic(path, text + "\n")
+
+
+def show(rows: Sequence[Rows], lines: Sequence[str] = ()) -> None:
+    """Print small tables, names to the left and numbers to the right, and lines below them."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for each in rows:
+        console.print(Text(each.title, style="bold"))
+        table = Table(box=None, pad_edge=False)
+        for k, name in enumerate(each.header):
+            table.add_column(name, justify="right" if k else "left", no_wrap=k == 0, header_style="dim")
+        for row in each.rows:
+            table.add_row(*map(Text, row), style="bold" if row[0] == "all" else None)
+        console.print(table)
+        console.print()
+    for line in lines:
+        console.print(Text(line, style="yellow" if line.startswith("*") else "dim"))
 
 
 @contextmanager

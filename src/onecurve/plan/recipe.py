@@ -19,7 +19,7 @@ from onecurve.controls import RATIO_WARNS
 from onecurve.errors import OnecurveError
 from onecurve.plan.parameterisation import Parameterisation, Role, factors
 from onecurve.plan.rules import TIMESCALES, PowerRule
-from onecurve.plan.shape import PRESETS, MLPModel, Section, Size, TransformerModel, transformer_shape
+from onecurve.plan.shape import PRESETS, MLPModel, Section, Size, TransformerModel, size_near, transformer_shape
 from onecurve.run import RunConfig, Setting, human
 from onecurve.schedule import Schedule
 
@@ -48,11 +48,43 @@ class TokenTask(Section):
     """A folder that `onecurve data prepare` wrote; by default the sources of the running Python's standard library."""
 
 
+class ParamRange(Section):
+    """Parameter counts a constant factor apart."""
+
+    smallest: float = Field(gt=0)
+    largest: float = Field(gt=0)
+    count: int = Field(ge=2)
+
+
+A_NUMBER, A_NAME, A_LIST, A_RULE = TAGS = ("a number", "a name", "a list", "a rule")
+"""Ways of giving a value. They stand in the address of a mistake, where no field can be called so."""
+
+
+def _form(value: Any) -> str:
+    """Which way of giving a value this is, so that a mistake is told of that one alone."""
+    return A_RULE if isinstance(value, (dict, Section)) else A_NAME if isinstance(value, str) else A_NUMBER
+
+
+def _list_or_rule(value: Any) -> str:
+    return A_RULE if isinstance(value, (dict, Section)) else A_LIST
+
+
 class LadderSection(Section):
     """Which sizes, how often, under which parameterisations, and the base shape at which the rates were tuned."""
 
-    sizes: list[Size] = Field(min_length=1)
+    sizes: list[Size] = Field(default=[])
     """``widths = [...]`` is short for sizes that differ in width alone."""
+    params: (
+        Annotated[
+            Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1), Tag(A_LIST)]
+            | Annotated[ParamRange, Tag(A_RULE)],
+            Discriminator(_list_or_rule),
+        ]
+        | None
+    ) = None
+    """Instead of sizes: parameter counts, or a range of them; each becomes the nearest shape, within 5 %."""
+    aspect: float | None = Field(default=None, gt=0)
+    """With params: the width of a transformer over its layers."""
     base_width: int = Field(ge=1)
     base_layers: int | None = Field(default=None, ge=1)
     base_head_size: int | None = Field(default=None, ge=1)
@@ -78,12 +110,27 @@ class LadderSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        labels = [label(size) for size in self.sizes]
+        if bool(self.sizes) == (self.params is not None):
+            raise ValueError("give one of sizes, widths or params")
+        if self.aspect is not None and self.params is None:
+            raise ValueError("aspect goes with params; sizes say their own width and layers")
+        labels = [label(size) for size in self.sizes] or [human(n) for n in self.asked_params]
         if len(set(labels)) < len(labels):
             raise ValueError(f"sizes must be different; got {', '.join(labels)}")
         if stray := sorted(set(self.shared_data_widths) - {s.width for s in self.sizes}):
             raise ValueError(f"shared_data_widths {stray} are not among the widths of the sizes")
         return self
+
+    @property
+    def asked_params(self) -> list[float]:
+        """The parameter counts of ``params``, one by one."""
+        match self.params:
+            case None:
+                return []
+            case ParamRange() as r:
+                return [r.smallest * (r.largest / r.smallest) ** (k / (r.count - 1)) for k in range(r.count)]
+            case listed:
+                return listed
 
 
 class TimescaleRule(Section):
@@ -111,16 +158,7 @@ class BatchRule(Section):
         return self.batch * (tokens / self.tokens) ** self.exponent
 
 
-A_NUMBER, A_NAME, A_RULE = TAGS = ("a number", "a name", "a rule")
-"""Ways of giving a value. They stand in the address of a mistake, where no field can be called so."""
-
-
-def _form(value: Any) -> str:
-    """Which way of giving a rule this is, so that a mistake is told of that one alone."""
-    return A_RULE if isinstance(value, (dict, Section)) else A_NAME if isinstance(value, str) else A_NUMBER
-
-
-def _batch_form(value: Any) -> str:
+def _number_or_rule(value: Any) -> str:
     return A_RULE if isinstance(value, (dict, Section)) else A_NUMBER
 
 
@@ -133,7 +171,8 @@ class OptimiserSection(Section):
     learning_rate: float = Field(gt=0)
     batch: (
         Annotated[
-            Annotated[int, Field(ge=1), Tag(A_NUMBER)] | Annotated[BatchRule, Tag(A_RULE)], Discriminator(_batch_form)
+            Annotated[int, Field(ge=1), Tag(A_NUMBER)] | Annotated[BatchRule, Tag(A_RULE)],
+            Discriminator(_number_or_rule),
         ]
         | None
     ) = None
@@ -244,6 +283,17 @@ class Recipe(Section):
         return data
 
     @model_validator(mode="after")
+    def _shape(self) -> Self:
+        ladder = self.ladder
+        if ladder.params is None:
+            return self
+        sizes = [size_near(self.model, n, ladder.aspect) for n in ladder.asked_params]
+        if len({(s.width, s.layers) for s in sizes}) < len(sizes):
+            raise ValueError("ladder.params: two of them have the same nearest shape; give counts further apart")
+        shaped = ladder.model_copy(update={"sizes": sizes, "params": None, "aspect": None})
+        return self.model_copy(update={"ladder": shaped})
+
+    @model_validator(mode="after")
     def _check(self) -> Self:
         ladder, tpp = self.ladder, self.horizon.tokens_per_param if self.horizon else None
         if isinstance(tpp, list) and len(tpp) != len(ladder.sizes):
@@ -325,6 +375,7 @@ def _with_preset(data: dict[str, Any]) -> dict[str, Any]:
         data["optimiser"] = {**family.optimiser, **data["optimiser"]}
     if isinstance(ladder, dict):
         sizes = [dict(s) if isinstance(s, dict) else s for s in ladder.get("sizes", [])]
+        ladder = {**ladder, "sizes": sizes} if "sizes" in ladder else ladder
         for size in sizes:
             if isinstance(size, dict) and "width" not in size:
                 known = str(size.get("name"))
@@ -333,7 +384,7 @@ def _with_preset(data: dict[str, Any]) -> dict[str, Any]:
                 own = isinstance(data.get("optimiser"), dict) and "batch" in data["optimiser"]
                 values = {k: v for k, v in family.sizes[known].items() if not (own and k == "batch")}
                 size.update({k: v for k, v in values.items() if k not in size})
-        data["ladder"] = {**family.ladder, **ladder, "sizes": sizes}
+        data["ladder"] = {**family.ladder, **ladder}
     return data
 
 
@@ -404,8 +455,8 @@ def _known_keys(loc: tuple[int | str, ...]) -> set[str]:
 def resolve(recipe: Recipe) -> Recipe:
     """The same recipe with every size's steps, batch, learning rate, weight decay, warmup and seeds written out.
 
-    Weight decay under a timescale: lambda = B / (eta tau D) with D = B steps (arXiv 2509.25087, eq. 2), before the
-    parameterisation scales both. A resolved recipe resolves to itself.
+    Weight decay under a timescale: lambda = B / (eta tau D) with D = B steps (arXiv 2509.25087, eq. 2), so that the
+    hidden matrices have it once the parameterisation has scaled both. A resolved recipe resolves to itself.
     """
     bands = recipe.horizon.bands if recipe.horizon else None
     indices = range(len(recipe.ladder.sizes))
@@ -422,7 +473,7 @@ def resolve(recipe: Recipe) -> Recipe:
 def _resolved(recipe: Recipe, index: int, band: float | None) -> Size:
     size, o = recipe.ladder.sizes[index], recipe.optimiser
     if size.steps is None:
-        tokens = _horizon(recipe, index, band)
+        tokens = asked_tokens(recipe, index, band)
         batch = size.batch or whole_batch(recipe, tokens)
         steps = max(1, round(tokens / batch))
     else:
@@ -446,7 +497,7 @@ def _resolved(recipe: Recipe, index: int, band: float | None) -> Size:
         rule = timescale_rule(recipe)
         if rule is not None:
             asked = size.band or band
-            decay = 1.0 / (rate * float(rule(asked or steps * batch / n)) * steps)
+            decay = 1.0 / (rate * _hidden_product(recipe, size) * float(rule(asked or steps * batch / n)) * steps)
         else:
             decay = o.weight_decay or 0.0
     warmup = size.warmup
@@ -472,6 +523,19 @@ def _resolved(recipe: Recipe, index: int, band: float | None) -> Size:
             "warmup": warmup,
         }
     )
+
+
+def _hidden_product(recipe: Recipe, size: Size) -> float:
+    """What the parameterisation makes of rate times decay in the hidden matrices: 1 unless decay stays unscaled."""
+    ladder, scaled = recipe.ladder, recipe.optimiser.scale_weight_decay
+    each = [factors("hidden", p, *width_and_depth_ratio(recipe, size), scaled) for p in ladder.parameterisations]
+    products = [f.learning_rate * f.weight_decay for f in each]
+    if max(products) > (1.0 + 1e-9) * min(products):
+        raise OnecurveError(
+            f"optimiser.timescale cannot hold for {' and '.join(ladder.parameterisations)} together while "
+            "optimiser.scale_weight_decay is false; plan them apart, or scale the decay"
+        )
+    return products[0]
 
 
 def timescale_rule(recipe: Recipe) -> PowerRule | None:
@@ -503,8 +567,8 @@ def whole_batch(recipe: Recipe, tokens: float) -> int:
     return max(1, round(asked_batch(recipe, tokens) / unit)) * unit
 
 
-def _horizon(recipe: Recipe, index: int, band: float | None = None) -> float:
-    """D of one size, in tokens, before rounding to whole steps."""
+def asked_tokens(recipe: Recipe, index: int, band: float | None = None) -> float:
+    """D of one size without steps of its own, in tokens, before rounding to whole steps."""
     h = recipe.horizon
     assert h is not None  # `Recipe` asked for it
     n = recipe.n_params(recipe.ladder.sizes[index])

@@ -6,7 +6,8 @@ once where input and output embedding are tied (arXiv 2509.25087, tables 1 and 6
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from onecurve.errors import OnecurveError
+from onecurve.run import human
 
 
 class Section(BaseModel):
@@ -136,6 +138,68 @@ def transformer_shape(model: TransformerModel, size: Size) -> TransformerShape:
     return TransformerShape(
         model, size.width, size.layers, size.width // head, head, size.ffn or round(model.ffn_multiple * size.width)
     )
+
+
+NEAR_ENOUGH = 0.05
+"""How far N of a shape may lie from the N that was asked for."""
+
+
+def size_near(model: MLPModel | TransformerModel, n_params: float, aspect: float | None = None) -> Size:
+    """A size whose N is within 5 % of ``n_params``, of whole heads, with width / layers as near ``aspect`` as can be.
+
+    The layers are those of the aspect, rounded, or up to two more or less where that keeps the aspect within 20 %. MLPs
+    have their depth in the model, so ``aspect`` is for transformers, and the nearest width is taken. Raises
+    OnecurveError where no such shape comes within 5 %, with the nearest there are.
+
+    Examples:
+        >>> size = size_near(TransformerModel(**PRESETS["gpt2"].model), 1.1e8, aspect=80.0)
+        >>> size.name, size.width, size.layers
+        ('110M', 704, 9)
+    """
+    name = human(n_params)
+    if isinstance(model, MLPModel):
+        if aspect is not None:
+            raise OnecurveError("ladder.aspect is for transformers; the depth of MLPs is model.blocks")
+        near = _crossing(model.n_params, n_params)
+        found = [(model.n_params(width), Size(width=width, name=name)) for width in near]
+        rule = f"{model.blocks} blocks and a whole width"
+    else:
+        if aspect is None:
+            raise OnecurveError("ladder.aspect is missing: ladder.params needs it, the width over the layers")
+
+        def shaped(heads: int, more: int) -> tuple[int, Size]:
+            width = heads * model.head_size
+            size = Size(width=width, layers=max(1, round(width / aspect) + more), name=name)
+            return transformer_shape(model, size).n_params, size
+
+        def bent(size: Size) -> float:
+            return abs(math.log(size.width / (size.layers or 1) / aspect))
+
+        pairs = [(shaped(h, k), k) for k in range(-2, 3) for h in _crossing(lambda h, k=k: shaped(h, k)[0], n_params)]
+        found = [(n, size) for (n, size), more in pairs if more == 0 or bent(size) <= math.log(1.2)]
+        near = [(n, size) for n, size in found if abs(n / n_params - 1.0) <= NEAR_ENOUGH]
+        found = sorted(near, key=lambda pair: bent(pair[1]))[:1] or found
+        rule = f"heads of {model.head_size} and about {aspect:g} of width a layer"
+    off, best = min(((abs(n / n_params - 1.0), size) for n, size in found), key=lambda pair: pair[0])
+    if off > NEAR_ENOUGH:
+        below, above = ([n for n, _ in found if (n > n_params) == up] for up in (False, True))
+        nearest = " and ".join(human(n) for n in [*sorted(below)[-1:], *sorted(above)[:1]])
+        raise OnecurveError(
+            f"ladder.params: no shape with {rule} comes within 5 % of {name} parameters; the nearest have {nearest}"
+        )
+    return best
+
+
+def _crossing(count: Callable[[int], int], target: float) -> tuple[int, int]:
+    """The whole numbers on both sides of where a rising count reaches a target, from 1 on."""
+    high = 1
+    while count(high) < target:
+        high *= 2
+    low = max(1, high // 2)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) < target else (low, middle)
+    return low, high
 
 
 @dataclass(frozen=True)
