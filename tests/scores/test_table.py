@@ -136,7 +136,9 @@ def test_the_same_name_in_two_families_is_fine(tmp_path):
 
 def result(folder, task: str, value: float, **model) -> None:
     told = {"name": folder.name, "family": "", "n_params": 1e6, "tokens": 2e7, "flops": 1.5e14, "weights": "step 10"}
-    content = {"schema": 1, "task": task, "value": value, "stderr": 0.01, "model": told | model}
+    told |= {key: value for key, value in model.items() if key in told}
+    measured = {"shots": 0, "limit": None, "text": None} | {k: v for k, v in model.items() if k not in told}
+    content = {"schema": 1, "task": task, "value": value, "stderr": 0.01, "measured": measured, "model": told}
     (folder / "scores").mkdir(parents=True, exist_ok=True)
     (folder / "scores" / f"{task}.json").write_text(json.dumps(content))
 
@@ -156,6 +158,21 @@ def test_two_ladders_of_a_folder_are_two_families(tmp_path):
     for kind in ("mup", "standard"):
         result(tmp_path / "out" / kind, "piqa", 0.5, family=kind)
     assert read_scores([tmp_path / "out"], published=False).family == ("out (mup)", "out (standard)")
+
+
+def test_scores_measured_in_different_ways_are_not_compared(tmp_path):
+    for k, folder in enumerate((tmp_path / "a", tmp_path / "b")):
+        for task in CELERITY7:
+            result(folder, task, 0.5, shots=CELERITY7[task] + 5 * k * (task == "winogrande"))
+        result(folder, "bits_per_byte", 1.5, text=f"book {k}")
+    assert len(read_scores([tmp_path], "piqa", published=False)) == 2
+    with pytest.raises(OnecurveError, match=r"different ways: 5 shots \(.*a\) and 10 shots \(.*b\); evaluate both"):
+        read_scores([tmp_path], "winogrande")
+    with pytest.raises(OnecurveError, match=r"accuracy was measured in different ways: .*winogrande 10 shots"):
+        read_scores([tmp_path])
+    with pytest.raises(OnecurveError, match="on book 0"):
+        read_scores([tmp_path], "bits_per_byte")
+    assert read_scores([tmp_path / "a"], published=False).value.tolist() == [0.5]
 
 
 def test_bad_results_of_runs(tmp_path):

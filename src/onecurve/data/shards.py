@@ -66,8 +66,7 @@ def write_shards(
         try:
             for document in documents:
                 data = document.astype(dtype).tobytes()
-                chosen = int.from_bytes(hashlib.sha256(data).digest()[:8], "little") % HELD_OUT_SHARE == 0
-                name = "held_out" if chosen else "training"
+                name = "held_out" if is_held_out(data) else "training"
                 files[name].write(data)
                 digests[name].update(data)
                 counts[name] += len(document)
@@ -88,6 +87,11 @@ def write_shards(
             shutil.copyfile(tokenizer, part / TOKENIZER)
         write_atomic(part / MANIFEST, dumps(manifest) + "\n")
     return open_shards(out)
+
+
+def is_held_out(data: bytes) -> bool:
+    """Whether a document is held out, by its token ids as they stand in a shard."""
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "little") % HELD_OUT_SHARE == 0
 
 
 def open_shards(path: Path, vocabulary: int | None = None) -> Shards:

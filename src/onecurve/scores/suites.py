@@ -8,6 +8,8 @@ from types import MappingProxyType
 from onecurve.errors import OnecurveError, did_you_mean
 
 BITS_PER_BYTE = "bits_per_byte"
+PROSE = "stdlib_prose"
+"""The multiple-choice task that is made here (`onecurve.data.prose`), for models too small for any other."""
 ACCURACY = "accuracy"
 """The mean over the tasks of `CELERITY7`."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -110,6 +110,7 @@ def read_scores(
     if lacking is not None:
         raise no_score(chosen, lacking.where, list(lacking.scores))
     _refuse_twice(rows)
+    _refuse_unlike(chosen, rows)
     return _stacked(chosen, rows, compute, notes)
 
 
@@ -129,6 +130,8 @@ class Record:
     teacher: float = 0.0
     distilled: bool = False
     source: str = ""
+    measured: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By score: how an evaluated run came to it, in words; models are compared only where these agree."""
 
 
 def published_records() -> list[Record]:
@@ -295,8 +298,10 @@ class _Folder:
                 f"{other['weights']}); evaluate again"
             )
         scores = {task: (float(r["value"]), float(r["stderr"])) for task, r in results.items()}
+        measured = {task: _words(r["measured"]) for task, r in results.items()}
         if all(task in scores for task in CELERITY7):
             scores[ACCURACY] = _mean(scores)
+            measured[ACCURACY] = "; ".join(f"{task} {measured[task]}" for task in CELERITY7)
         kind = str(first["family"])
         family = f"{self._label()} ({kind})" if kind else self._label()
 
@@ -304,7 +309,8 @@ class _Folder:
             return float("nan") if first[key] is None else float(first[key])
 
         n, d, flops = number("n_params"), number("tokens"), number("flops")
-        return Record(str(first["name"]), family, str(folder), scores, n, d, flops, source=str(folder)), kind
+        name, where = str(first["name"]), str(folder)
+        return Record(name, family, where, scores, n, d, flops, source=where, measured=measured), kind
 
 
 def read_result(file: Path) -> dict[str, Any]:
@@ -319,6 +325,8 @@ def read_result(file: Path) -> dict[str, Any]:
             content[key] = float(content[key])
         if not {"name", "family", "n_params", "tokens", "flops", "weights"} <= content["model"].keys():
             raise KeyError("model")
+        if not {"shots", "limit", "text"} <= content["measured"].keys():
+            raise KeyError("measured")
         if not content["value"] >= 0.0 or (not falls(file.stem) and content["value"] > 1.0):
             raise ValueError(f"value {content['value']}")
     except OnecurveError:
@@ -369,6 +377,28 @@ def _refuse_twice(rows: Sequence[Record]) -> None:
                 f"{row.where}: {row.name!r} of family {row.family!r} is there twice, before it at {before.where}; keep "
                 "one, or give them different names"
             )
+
+
+def _refuse_unlike(score: str, rows: Sequence[Record]) -> None:
+    """Evaluated models whose scores were measured in different ways."""
+    told = [row for row in rows if score in row.measured]
+    other = next((row for row in told if row.measured[score] != told[0].measured[score]), None)
+    if other is not None:
+        raise OnecurveError(
+            f"{score} was measured in different ways: {told[0].measured[score]} ({told[0].where}) and "
+            f"{other.measured[score]} ({other.where}); evaluate both alike"
+        )
+
+
+def _words(measured: Mapping[str, Any]) -> str:
+    """How a score was measured."""
+    shots, limit, text = (measured[key] for key in ("shots", "limit", "text"))
+    parts = (
+        "" if shots is None else f"{shots} shots",
+        "" if limit is None else f"the first {limit} examples",
+        "" if text is None else f"on {text}",
+    )
+    return ", ".join(part for part in parts if part) or "on all examples"
 
 
 def _stacked(score: str, rows: Sequence[Record], compute: Compute, notes: list[str]) -> Scores:
