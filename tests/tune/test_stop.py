@@ -121,7 +121,7 @@ def test_a_run_with_two_points_goes_on_and_does_not_count():
     short = cut(runs[0], 0.06)
     found = decide(sweep_of([short, *runs[1:]]), SMALL)
     row = next(row for row in found.rows if row.run == "sweep-0")
-    assert row.verdict == "continue" and "2 points after the warmup" in row.why and np.isnan(row.end)
+    assert row.verdict == "continue" and "points after the warmup: 2;" in row.why and np.isnan(row.end)
     assert found.rows[-1] == row
 
 

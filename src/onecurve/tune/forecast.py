@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from onecurve.fit import FloatArray, IntArray
 from onecurve.measure.align import FEWEST, Stretches, align
 
+NORMAL = 1.645
+"""Standard deviations in half the central 90 %."""
 LATE = (0.5, 0.75, 0.9)
 """Points from this share of a run's reach on give its end, whichever tells it best: noise asks for more points, what is
 still to be lost for later ones."""
@@ -104,6 +106,13 @@ def forecast(
     return Forecast(log_end, own, drop, k.mean, k.error, k.own, misfit, points, k.unexplained)
 
 
+def _student(level: float, freedom: IntArray) -> FloatArray:
+    """Quantiles of Student's distribution."""
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(freedom, level), dtype=np.float64)
+
+
 def _aligned(
     x: FloatArray,
     log_loss: FloatArray,
@@ -120,7 +129,10 @@ def _aligned(
         return np.where(window, values, 0.0).sum(axis=1) / count
 
     drop = mean(log_shape)
-    own = np.sqrt(np.nan_to_num(fit.error) ** 2 + (stretch.own * drop) ** 2 + mean(shape_error) ** 2)
+    # With few stretches of points their spread tells little: Student's quantile over the normal one allows for it.
+    # Where there is one stretch alone, the points themselves stand in.
+    noise = np.where(fit.freedom > 0, fit.error, fit.misfit) * _student(0.95, np.maximum(fit.freedom, 1)) / NORMAL
+    own = np.sqrt(noise**2 + (stretch.own * drop) ** 2 + mean(shape_error) ** 2)
     return fit.log_divisor, np.where(np.isfinite(fit.log_divisor), own, np.nan), drop, fit.misfit
 
 

@@ -20,12 +20,10 @@ from onecurve.errors import OnecurveError, some
 from onecurve.fit import FloatArray
 from onecurve.laws.law import Law
 from onecurve.laws.small_runs import SmallRuns
-from onecurve.tune.forecast import FEWEST, Forecast, forecast
+from onecurve.tune.forecast import FEWEST, NORMAL, Forecast, forecast
 from onecurve.tune.sweep import Sweep
 
 Verdict = Literal["continue", "stop", "stopped", "ended", "failed"]
-NORMAL = 1.645
-"""Standard deviations in half the central 90 %."""
 TOLERANCE = 0.001
 RISK = 0.05
 DRAWS = 2000
@@ -242,7 +240,7 @@ def _row(sweep: Sweep, ends: Forecast, judged: Judged, k: int, earliest: float, 
         verdict, why = "failed", f"its loss at x = {reach:.2f} is not finite"
     elif not np.isfinite(ends.log_end[k]):
         end = low = high = float("nan")
-        verdict, why = "continue", f"{int(ends.points[k])} points after the warmup; it takes {FEWEST} to tell anything"
+        verdict, why = "continue", f"points after the warmup: {int(ends.points[k])}; it takes {FEWEST} to tell anything"
     else:
         end = float(np.exp(ends.log_end[k]))
         half = NORMAL * float(ends.error[k])
