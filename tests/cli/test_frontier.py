@@ -63,6 +63,18 @@ def test_text_of_the_user_stays_text(tmp_path):
     assert "<script>alert" not in page.read_text() and "<b>mine" not in page.read_text()
 
 
+def test_distilled_models_are_hollow_on_the_page(tmp_path):
+    page, file = tmp_path / "page.html", tmp_path / "models.csv"
+    file.write_text(TABLE)
+
+    def drawn(*arguments: object) -> tuple[int, bool]:
+        assert onecurve("frontier", *arguments, "--report", page).code == 0
+        return page.read_text().count('"circle-open"'), "Hollow: distilled, the teacher" in page.read_text()
+
+    ours = drawn(file, "--no-published")  # what is left is the chart library's own
+    assert not ours[1] and drawn() == (ours[0] + 4, True)  # Gemma 2 and 3, on both charts
+
+
 def test_one_model_and_many(tmp_path):
     file = tmp_path / "models.csv"
     file.write_text("name,flops,bits_per_byte\nalone,1e18,1.5\n")

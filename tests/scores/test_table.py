@@ -138,7 +138,15 @@ def result(folder, task: str, value: float, **model) -> None:
     told = {"name": folder.name, "family": "", "n_params": 1e6, "tokens": 2e7, "flops": 1.5e14, "weights": "step 10"}
     told |= {key: value for key, value in model.items() if key in told}
     measured = {"shots": 0, "limit": None, "text": None} | {k: v for k, v in model.items() if k not in told}
-    content = {"schema": 1, "task": task, "value": value, "stderr": 0.01, "measured": measured, "model": told}
+    content = {
+        "chance": measured.pop("chance", None),
+        "schema": 1,
+        "task": task,
+        "value": value,
+        "stderr": 0.01,
+        "measured": measured,
+        "model": told,
+    }
     (folder / "scores").mkdir(parents=True, exist_ok=True)
     (folder / "scores" / f"{task}.json").write_text(json.dumps(content))
 
@@ -173,6 +181,16 @@ def test_scores_measured_in_different_ways_are_not_compared(tmp_path):
     with pytest.raises(OnecurveError, match="on book 0"):
         read_scores([tmp_path], "bits_per_byte")
     assert read_scores([tmp_path / "a"], published=False).value.tolist() == [0.5]
+
+
+def test_models_at_chance_are_named(tmp_path):
+    for k in range(3):
+        for task in CELERITY7:
+            result(tmp_path / "ladder" / f"r{k}", task, 0.25 + 0.015 * k, chance=0.25)
+    s = read_scores([tmp_path], "piqa", published=False)
+    assert any("no better than chance, so their piqa says nothing of their compute: r0, r1" in n for n in s.notes)
+    assert [n for n in read_scores([tmp_path], published=False).notes if "chance" in n and "r0" in n and "r1" not in n]
+    assert read_scores([tmp_path / "ladder" / "r2"], "piqa", published=False).notes == ()
 
 
 def test_bad_results_of_runs(tmp_path):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from onecurve.cli import app
 from onecurve.plan.recipe import Recipe
+from onecurve.plan.shape import PRESETS
 from onecurve.train.export import export_huggingface, find_trained, load_weights
 from onecurve.train.ladder import train_ladder
 
@@ -24,27 +25,27 @@ MODELS = {
         "tied": True,
     },
     "multipliers and normed queries": {"qk_norm": True, "input_multiplier": 3.0, "output_multiplier": 0.5},
-}
+} | {f"the {preset} family": {"preset": preset} for preset in PRESETS}
 
 
 @pytest.fixture
 def trained(tmp_path, request):
-    model = {"kind": "transformer", "context": 32, "head_size": 8} | request.param
+    model = {"kind": "transformer", "context": 48, "head_size": 8} | request.param
     recipe = Recipe.model_validate(
         {
             "task": {"kind": "tokens"},
             "model": model,
             "ladder": {
-                "sizes": [{"name": "a", "width": 32, "layers": 2}],
+                "sizes": [{"name": "a", "width": 32, "layers": 2, "steps": 20}],
                 "base_width": 16,
+                "base_head_size": 8,
                 "base_layers": 1,
                 "parameterisations": ["completep"],
                 "seeds": 1,
             },
-            "optimiser": {"learning_rate": 0.01, "batch": 256, "weight_decay": 0.1},
+            "optimiser": {"learning_rate": 0.01, "batch": 240, "weight_decay": 0.1},
             "schedule": {"shape": "linear", "warmup": 0.1},
-            "horizon": {"tokens_per_param": 0.2},
-            "evaluation": {"points": 4, "samples": 1024},
+            "evaluation": {"points": 4, "samples": 960},
         }
     )
     train_ladder(recipe, tmp_path / "ladder", lambda state: None, workers=1)
@@ -66,9 +67,9 @@ def test_logits_and_greedy_text_are_ours(trained, tmp_path):
         logits = ours(ids)
         assert (theirs(ids).logits - logits).abs().max() < 1e-5
         want = ids
-        for _ in range(4):
+        for _ in range(8):
             want = F.pad(want, (0, 1), value=int(ours(want)[0, -1].argmax()))
-        kept = theirs.generate(ids, max_new_tokens=4, do_sample=False, eos_token_id=None)
+        kept = theirs.generate(ids, max_new_tokens=8, do_sample=False, eos_token_id=None)
     assert kept.tolist() == want.tolist()
 
 

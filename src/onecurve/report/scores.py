@@ -26,6 +26,7 @@ MOST_NAMES = 25
 MOST_POINTS = 4000
 """Models drawn; beyond, the frontier and an even subset of the rest."""
 TITLE = "Which models are on the frontier?"
+_HOLLOW = "hollow: distilled, the teacher's compute not counted"
 _COMPUTE = "training compute (FLOPs)"
 
 
@@ -43,7 +44,7 @@ def save_frontier(path: Path, f: Frontier) -> None:
         left.plot(x, y, color=COLOURS["ink"], lw=0.8, ls=":", label="frontier")
         for name, rows in _by_family(f, drawn).items():
             colour = colours.get(name, COLOURS["muted"])
-            face = np.where(s.distilled[rows] & (s.teacher[rows] == 0.0), "white", colour)
+            face = np.where(s.uncounted[rows], "white", colour)
             label = (name or "others") if len(s) > MOST_NAMES else None
             for ax, value in ((left, _shown(f)), (right, _errors(f))):
                 style_ = {
@@ -90,8 +91,8 @@ def save_frontier(path: Path, f: Frontier) -> None:
         left.legend(loc="upper left" if not s.falling else "upper right")
         if _laws(f):
             right.legend(loc="best")
-        if s.distilled.any():
-            figure.supxlabel("hollow: distilled, the teacher's compute not counted", fontsize=6.5)
+        if s.uncounted.any():
+            figure.supxlabel(_HOLLOW, fontsize=6.5)
     write_figure(path, figure)
 
 
@@ -100,12 +101,13 @@ def save_scores_page(path: Path, f: Frontier) -> None:
     check_page(path)
     names = _coloured(f)
     rows = [[_score_chart(f)], [_error_chart(f)]]
+    hollow = f" {_HOLLOW.capitalize()}." if f.scores.uncounted.any() else ""
     charts = "\n".join(
         [
             '<noscript><p class="note">The charts need JavaScript; the words and tables do not.</p></noscript>',
             switches("Families to show", "Family", names),
             '<div class="panels">',
-            panel(0, "Score against compute", "Line: no model has a better score for less.", rows[0], [""]),
+            panel(0, "Score against compute", f"Line: no model has a better score for less.{hollow}", rows[0], [""]),
             panel(1, "Power laws of the error", "Bands hold one more model in 90 % of cases.", rows[1], [""]),
             "</div>",
         ]
@@ -159,6 +161,10 @@ def _markers(f: Frontier, value: FloatArray, label: str) -> list[tuple[dict[str,
     for name, rows in _by_family(f, _drawn(f)).items():
         hover = f"%{{text}}<br>{_COMPUTE} %{{x:.3g}}<br>{label} %{{y:.4g}}"
         trace, role = points_of("", s.compute[rows], value[rows], _role(names, name), hover=hover)
+        trace["marker"] |= {
+            "symbol": np.where(s.uncounted[rows], "circle-open", "circle").tolist(),
+            "line": {"width": 2},
+        }
         trace |= {"text": [safe(f"{s.name[k]}: {value_words(s, k)}") for k in rows], "showlegend": False}
         out.append((trace, role))
     return out

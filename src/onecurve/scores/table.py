@@ -71,6 +71,11 @@ class Scores:
         return self.student + self.teacher
 
     @property
+    def uncounted(self) -> NDArray[np.bool_]:
+        """(R,) whether it is distilled and its teacher's FLOPs are not known: ``compute`` is a lower bound."""
+        return self.distilled & (self.teacher == 0.0)
+
+    @property
     def value(self) -> FloatArray:
         """(R,) the score itself."""
         return self.error if self.falling else 1.0 - self.error
@@ -111,6 +116,9 @@ def read_scores(
         raise no_score(chosen, lacking.where, list(lacking.scores))
     _refuse_twice(rows)
     _refuse_unlike(chosen, rows)
+    low = [r.name for r in rows if no_better_than_chance(*r.scores[chosen], r.chance.get(chosen))]
+    if low:
+        notes.append(f"no better than chance, so their {chosen} says nothing of their compute: {some(low)}")
     return _stacked(chosen, rows, compute, notes)
 
 
@@ -132,6 +140,8 @@ class Record:
     source: str = ""
     measured: Mapping[str, str] = field(default_factory=dict[str, str])
     """By score: how an evaluated run came to it, in words; models are compared only where these agree."""
+    chance: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By score: the accuracy of guessing, where an evaluated run tells it."""
 
 
 def published_records() -> list[Record]:
@@ -299,8 +309,11 @@ class _Folder:
             )
         scores = {task: (float(r["value"]), float(r["stderr"])) for task, r in results.items()}
         measured = {task: _words(r["measured"]) for task, r in results.items()}
+        chance = {task: float(r["chance"]) for task, r in results.items() if r.get("chance") is not None}
         if all(task in scores for task in CELERITY7):
             scores[ACCURACY] = _mean(scores)
+            if all(task in chance for task in CELERITY7):
+                chance[ACCURACY] = float(np.mean([chance[task] for task in CELERITY7]))
             measured[ACCURACY] = "; ".join(f"{task} {measured[task]}" for task in CELERITY7)
         kind = str(first["family"])
         family = f"{self._label()} ({kind})" if kind else self._label()
@@ -310,7 +323,7 @@ class _Folder:
 
         n, d, flops = number("n_params"), number("tokens"), number("flops")
         name, where = str(first["name"]), str(folder)
-        return Record(name, family, where, scores, n, d, flops, source=where, measured=measured), kind
+        return Record(name, family, where, scores, n, d, flops, source=where, measured=measured, chance=chance), kind
 
 
 def read_result(file: Path) -> dict[str, Any]:
@@ -388,6 +401,11 @@ def _refuse_unlike(score: str, rows: Sequence[Record]) -> None:
             f"{score} was measured in different ways: {told[0].measured[score]} ({told[0].where}) and "
             f"{other.measured[score]} ({other.where}); evaluate both alike"
         )
+
+
+def no_better_than_chance(value: float, stderr: float, chance: float | None) -> bool:
+    """Whether an accuracy less two standard errors is not above that of guessing."""
+    return chance is not None and value - 2.0 * stderr <= chance
 
 
 def _words(measured: Mapping[str, Any]) -> str:

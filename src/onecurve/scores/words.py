@@ -30,7 +30,7 @@ def summary(f: Frontier) -> list[str]:
     """What there is to say, in sentences."""
     s = f.scores
     on = [int(k) for k in f.along]
-    names = [s.name[k] + (" (its teacher's compute not counted)" if _uncounted(s, k) else "") for k in on[:MOST]]
+    names = [s.name[k] + (" (its teacher's compute not counted)" if s.uncounted[k] else "") for k in on[:MOST]]
     more = f" and {len(on) - MOST} others" if len(on) > MOST else ""
     lines = [f"On the frontier of {_score(s)} and compute: {', '.join(names)}{more}."]
     for fit in f.fits[: 3 * MOST]:
@@ -88,10 +88,6 @@ def _by_compute(s: Scores, rows: np.ndarray) -> list[int]:
     return [int(k) for k in rows[np.argsort(s.compute[rows], kind="stable")]]
 
 
-def _uncounted(s: Scores, k: int) -> bool:
-    return bool(s.distilled[k]) and s.teacher[k] == 0.0
-
-
 def _models(f: Frontier) -> Rows:
     s = f.scores
     # The frontier first where not all can be shown.
@@ -104,7 +100,7 @@ def _models(f: Frontier) -> Rows:
             s.family[k],
             _human(s.n_params[k]),
             _human(s.tokens[k]),
-            f"{s.compute[k]:.3g}" + (" +" if _uncounted(s, k) else ""),
+            f"{s.compute[k]:.3g}" + (" +" if s.uncounted[k] else ""),
             value_words(s, k),
             "yes" if f.on[k] else "",
         )
@@ -130,7 +126,15 @@ def _laws(f: Frontier) -> Rows:
                 "-" if told is None else f"{told[1]:g}, {told[0]:.4g}",
             )
         )
-    header = ("error = (K / x)^b", "sizes", "K", "b", "90 % interval", "without the smallest 1, 2, 3", "published b, K")
+    header = (
+        "error = (K / x)^b",
+        "sizes",
+        "K",
+        "b",
+        "90 % interval",
+        "without the smallest 1, 2, ...",
+        "published b, K",
+    )
     return Rows("Power laws of the error", header, tuple(rows))
 
 

@@ -35,7 +35,7 @@ from onecurve.data.sources import text_files
 from onecurve.errors import OnecurveError, did_you_mean, optional, some
 from onecurve.plan.recipe import TokenTask
 from onecurve.scores.suites import BITS_PER_BYTE, PROSE, SUITES
-from onecurve.scores.table import FOLDER, SCHEMA, read_result
+from onecurve.scores.table import FOLDER, SCHEMA, no_better_than_chance, read_result
 from onecurve.store import RUN, dumps, is_run, write_atomic
 from onecurve.train.devices import device
 from onecurve.train.export import Trained, export_huggingface, find_trained
@@ -136,7 +136,7 @@ def words_of(result: Mapping[str, Any]) -> str:
     """
     notes = [f"{result['metric']}, {result['examples']} {'texts' if result['metric'] == BITS_PER_BYTE else 'examples'}"]
     chance = result["chance"]
-    if chance is not None and result["value"] - 2.0 * result["stderr"] <= chance:
+    if no_better_than_chance(result["value"], result["stderr"], chance):
         notes.append(f"no better than chance, {chance:.3g}")
     if result["cut"]:
         notes.append(f"{result['cut']:.0%} of prompts cut to the context")
