@@ -69,7 +69,7 @@ def test_distilled_models_are_hollow_on_the_page(tmp_path):
 
     def drawn(*arguments: object) -> tuple[int, bool]:
         assert onecurve("frontier", *arguments, "--report", page).code == 0
-        return page.read_text().count('"circle-open"'), "Hollow: distilled, the teacher" in page.read_text()
+        return page.read_text().count('"circle-open"'), "Hollow: distilled, teacher not counted" in page.read_text()
 
     ours = drawn(file, "--no-published")  # what is left is the chart library's own
     assert not ours[1] and drawn() == (ours[0] + 4, True)  # Gemma 2 and 3, on both charts

@@ -26,7 +26,6 @@ MOST_NAMES = 25
 MOST_POINTS = 4000
 """Models drawn; beyond, the frontier and an even subset of the rest."""
 TITLE = "Which models are on the frontier?"
-_HOLLOW = "hollow: distilled, the teacher's compute not counted"
 _COMPUTE = "training compute (FLOPs)"
 
 
@@ -92,7 +91,7 @@ def save_frontier(path: Path, f: Frontier) -> None:
         if _laws(f):
             right.legend(loc="best")
         if s.uncounted.any():
-            figure.supxlabel(_HOLLOW, fontsize=6.5)
+            figure.supxlabel("hollow: distilled, the teacher's compute not counted", fontsize=6.5)
     write_figure(path, figure)
 
 
@@ -101,13 +100,13 @@ def save_scores_page(path: Path, f: Frontier) -> None:
     check_page(path)
     names = _coloured(f)
     rows = [[_score_chart(f)], [_error_chart(f)]]
-    hollow = f" {_HOLLOW.capitalize()}." if f.scores.uncounted.any() else ""
+    hollow = " Hollow: distilled, teacher not counted." if f.scores.uncounted.any() else ""
     charts = "\n".join(
         [
             '<noscript><p class="note">The charts need JavaScript; the words and tables do not.</p></noscript>',
             switches("Families to show", "Family", names),
             '<div class="panels">',
-            panel(0, "Score against compute", f"Line: no model has a better score for less.{hollow}", rows[0], [""]),
+            panel(0, "Score against compute", f"Line: no better score for less.{hollow}", rows[0], [""]),
             panel(1, "Power laws of the error", "Bands hold one more model in 90 % of cases.", rows[1], [""]),
             "</div>",
         ]
@@ -161,10 +160,9 @@ def _markers(f: Frontier, value: FloatArray, label: str) -> list[tuple[dict[str,
     for name, rows in _by_family(f, _drawn(f)).items():
         hover = f"%{{text}}<br>{_COMPUTE} %{{x:.3g}}<br>{label} %{{y:.4g}}"
         trace, role = points_of("", s.compute[rows], value[rows], _role(names, name), hover=hover)
-        trace["marker"] |= {
-            "symbol": np.where(s.uncounted[rows], "circle-open", "circle").tolist(),
-            "line": {"width": 2},
-        }
+        hollow = s.uncounted[rows]
+        symbol = np.where(hollow, "circle-open", "circle").tolist()
+        trace["marker"] |= {"symbol": symbol, "line": {"width": np.where(hollow, 2, 0).tolist()}}
         trace |= {"text": [safe(f"{s.name[k]}: {value_words(s, k)}") for k in rows], "showlegend": False}
         out.append((trace, role))
     return out
