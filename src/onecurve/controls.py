@@ -33,7 +33,7 @@ class Controls:
 
 def timescale(run: Run) -> float:
     """The AdamW timescale of a run as a share of it. Raises OnecurveError where it is not known, or infinite."""
-    value = controls(run.config.model_copy(update={"horizon": run.end}), run.unit).timescale
+    value = controls_of(run).timescale
     if value is None:
         raise OnecurveError(
             f"{run.where}: its timescale B / (eta lambda D) is not known; the run table needs batch_tokens, "
@@ -47,13 +47,19 @@ def timescale(run: Run) -> float:
 
 def tokens_per_param(run: Run) -> float:
     """D / N of a run. Raises OnecurveError where x does not tell its tokens."""
-    value = controls(run.config.model_copy(update={"horizon": run.end}), run.unit).tokens_per_param
+    value = controls_of(run).tokens_per_param
     if value is None:
         raise OnecurveError(
             f"{run.where}: its tokens per parameter are not known with x in {run.x_name!r}; choose a column of tokens "
             "with --x, or give batch_tokens beside steps"
         )
     return value
+
+
+def controls_of(run: Run) -> Controls:
+    """The controls of a run; its last point is its end where it states no horizon."""
+    c = run.config
+    return controls(c if c.horizon else c.model_copy(update={"horizon": run.end}), run.unit)
 
 
 def controls(config: RunConfig, unit: str = "tokens") -> Controls:

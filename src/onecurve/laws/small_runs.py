@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from onecurve.controls import controls, tokens_per_param
+from onecurve.controls import controls_of, tokens_per_param
 from onecurve.errors import OnecurveError
 from onecurve.fit import FloatArray
 from onecurve.ladder import Ladder
@@ -149,7 +149,7 @@ def _log_curve(run: Run, loss: str | None) -> FloatArray:
 
 def _setting(run: Run) -> tuple[float, float, float]:
     """Logs of timescale, tokens per parameter and base rate."""
-    own = controls(run.config.model_copy(update={"horizon": run.end}), run.unit)
+    own = controls_of(run)
     if own.timescale is None:
         needed = ("batch_tokens", "learning_rate", "weight_decay")
         missing = [name for name in needed if getattr(run.config, name) is None]
@@ -162,6 +162,6 @@ def _setting(run: Run) -> tuple[float, float, float]:
     rate = run.config.base_learning_rate
     return (
         float(np.log(min(own.timescale, FORGETS))),
-        float(np.log(tokens_per_param(run))),
+        float(np.log(own.tokens_per_param or tokens_per_param(run))),
         float(np.log(rate)) if rate else np.nan,
     )

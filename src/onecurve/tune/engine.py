@@ -73,7 +73,7 @@ class Rule:
         row = next(row for row in found.rows if row.run == name)
         LOG.info("%s at x = %.2f: %s (%s)", row.run, row.fraction, row.verdict, row.why)
         for note in found.notes:
-            kind = note.partition(":")[0]
+            kind = note[:20]
             if kind not in self.told:  # once, not at every report of every trial
                 self.told.add(kind)
                 LOG.warning("%s", note)

@@ -26,6 +26,8 @@ from onecurve.measure.align import FEWEST, Stretches, align
 
 NORMAL = 1.645
 """Standard deviations in half the central 90 %."""
+STUDENT = np.array([6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895])
+"""The same for Student's distribution with 1 to 7 degrees of freedom, as many as eight stretches leave."""
 LATE = (0.5, 0.75, 0.9)
 """Points from this share of a run's reach on give its end, whichever tells it best: noise asks for more points, what is
 still to be lost for later ones."""
@@ -106,13 +108,6 @@ def forecast(
     return Forecast(log_end, own, drop, k.mean, k.error, k.own, misfit, points, k.unexplained)
 
 
-def _student(level: float, freedom: IntArray) -> FloatArray:
-    """Quantiles of Student's distribution."""
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(freedom, level), dtype=np.float64)
-
-
 def _aligned(
     x: FloatArray,
     log_loss: FloatArray,
@@ -131,7 +126,7 @@ def _aligned(
     drop = mean(log_shape)
     # With few stretches of points their spread tells little: Student's quantile over the normal one allows for it.
     # Where there is one stretch alone, the points themselves stand in.
-    noise = np.where(fit.freedom > 0, fit.error, fit.misfit) * _student(0.95, np.maximum(fit.freedom, 1)) / NORMAL
+    noise = np.where(fit.freedom > 0, fit.error, fit.misfit) * STUDENT[np.maximum(fit.freedom, 1) - 1] / NORMAL
     own = np.sqrt(noise**2 + (stretch.own * drop) ** 2 + mean(shape_error) ** 2)
     return fit.log_divisor, np.where(np.isfinite(fit.log_divisor), own, np.nan), drop, fit.misfit
 

@@ -184,8 +184,9 @@ def shapes_of(sweep: Sweep, law: Law) -> tuple[FloatArray, FloatArray]:
     for k, run in enumerate(sweep.runs):
         x = sweep.fraction * run.end
         shape[k] = np.log(law.predict(run, x))
-        low, high = law.interval(run, x)
-        error[k] = np.nan_to_num(np.log(high / low)) / (2.0 * NORMAL)
+        if law.band is not None:
+            low, high = law.interval(run, x)
+            error[k] = np.log(high / low) / (2.0 * NORMAL)
         if isinstance(law, SmallRuns):
             error[k] = np.hypot(error[k], law.error(run, x))
     return shape, error
