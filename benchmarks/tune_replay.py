@@ -5,10 +5,10 @@ python benchmarks/tune_replay.py pick            # regret of picking a winner at
 python benchmarks/tune_replay.py stop            # compute and regret of stopping rules
 python benchmarks/tune_replay.py cover           # how often the intervals hold the ends
 
-References are runs of the smallest size alone, 32 wide or 200K; sweeps of larger sizes are judged. A sweep is one seed of
-one kind (decay, rate or batch); *all* is every run of one size, which a run with the same settings enters once.
-The regret is the final loss of the pick over the best of the sweep, less 1. Compute counts losers until they are stopped
-and the others in full, as a share of all runs in full; the winner alone would be one over their number.
+References are runs of the smallest size alone, 32 wide or 200K; sweeps of larger sizes are judged. A sweep is one seed
+of one kind (decay, rate or batch); *all* is every run of one size, which a run with the same settings enters once.
+The regret is the final loss of the pick over the best of the sweep, less 1. Compute counts losers until they are
+stopped and the others in full, as a share of all runs in full; the winner alone would be one over their number.
 `stop` needs Optuna and Ray: their own code decides, fed with the curves at every hundredth of training.
 """
 
@@ -22,10 +22,9 @@ import numpy as np
 
 from onecurve import read
 from onecurve.laws.estimate import normalised
+from onecurve.laws.path import path_of
 from onecurve.laws.small_runs import SmallRuns
 from onecurve.laws.surrogate import GRID, Surrogate, _oracle
-from onecurve.laws.path import path_of
-from onecurve.tune.forecast import forecast
 from onecurve.tune.stop import NORMAL, ends_of, shapes_of, stopped_at
 from onecurve.tune.sweep import Sweep, sweep_of
 
