@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onecurve.data.prose import CHOICES, CONTEXT, prose_items
+from onecurve.data.prose import CHOICES, CONTEXT, CONTINUATION, prose_items
 from onecurve.data.shards import is_held_out
 from onecurve.data.sources import as_bytes, standard_library
 
@@ -15,7 +15,7 @@ def test_items_are_pieces_of_held_out_modules():
     for item in made.items:
         context, choices = str(item["context"]), item["choices"]
         assert isinstance(choices, list) and len(set(choices)) == CHOICES and item["gold"] in range(CHOICES)
-        assert len(context) >= CONTEXT and len(context) - len(context.split()[-1]) <= CONTEXT
+        assert len(context) == CONTEXT and {len(choice) for choice in choices} == {CONTINUATION}
         assert words.issuperset(context.replace("#", " ").split()[1:-1])
     golds = [item["gold"] for item in made.items]
     assert all(0.15 < golds.count(k) / len(golds) < 0.35 for k in range(CHOICES))

@@ -73,6 +73,24 @@ def test_logits_and_greedy_text_are_ours(trained, tmp_path):
     assert kept.tolist() == want.tolist()
 
 
+def test_the_bands_of_a_recipe_are_families(tmp_path):
+    recipe = Recipe.model_validate(
+        {
+            "task": {"kind": "tokens"},
+            "model": {"kind": "transformer", "context": 16, "head_size": 8},
+            "ladder": {"sizes": [{"width": 8, "layers": 1}], "base_width": 8, "base_layers": 1, "seeds": 1},
+            "optimiser": {"learning_rate": 0.01, "batch": 256, "weight_decay": 0.1},
+            "schedule": {"shape": "linear"},
+            "horizon": {"bands": [0.5, 1.0]},
+            "evaluation": {"points": 4, "samples": 256},
+        }
+    )
+    train_ladder(recipe, tmp_path, lambda state: None, workers=1)
+    facts = [find_trained(run).facts() for run in sorted((tmp_path / "runs").iterdir())]
+    assert {f["family"].rpartition(", ")[2] for f in facts} == {"0.5 TPP", "1 TPP"}
+    assert sorted(f["tokens"] / f["n_params"] for f in facts) == pytest.approx([0.5, 1.0], abs=0.06)
+
+
 @pytest.mark.parametrize("trained", [{}], indirect=True)
 def test_the_command_line_says_what_is_wrong(trained, tmp_path):
     def said(*words):

@@ -1,4 +1,4 @@
-"""A multiple-choice task that needs no download: which words go on a piece of the standard library's prose.
+"""A multiple-choice task that needs no download: which letters go on a piece of the standard library's prose.
 
 The prose is the docstrings and comments of the modules that the corpus of the standard library holds out, so a model
 trained on that corpus, byte by byte, has not seen it. Same Python, same items.
@@ -22,7 +22,8 @@ from onecurve.store import dumps
 
 CHOICES = 4
 CONTEXT, CONTINUATION = 64, 32
-"""Characters of a beginning and of what may follow, at least; both end at the end of a word."""
+"""Characters of a beginning and of what may follow. Most cuts are inside a word, so that spelling tells something too:
+a small model knows little else."""
 _COMMENTS = re.compile(r"(?:^[ \t]*#.*\n)+", re.MULTILINE)
 
 
@@ -39,7 +40,7 @@ def prose_items() -> Prose:
     """The items of the running Python's standard library.
 
     Every docstring and block of comments is cut into pieces, each a beginning and its continuation; the three other
-    choices are continuations from other texts, drawn by the beginning's SHA-256.
+    choices are continuations from other texts, as long, drawn by the beginning's SHA-256.
     """
     name, documents = standard_library()
     pieces: dict[str, tuple[str, int]] = {}
@@ -81,13 +82,6 @@ def _texts(source: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    words: list[str] = []
-    context = ""
-    for word in text.split():
-        words.append(word)
-        length = sum(map(len, words)) + len(words) - 1
-        if not context and length >= CONTEXT:
-            context, words = " ".join(words), []
-        elif context and length >= CONTINUATION:
-            yield context, " ".join(words)
-            context, words = "", []
+    whole = CONTEXT + CONTINUATION
+    for at in range(0, len(text) - whole + 1, whole):
+        yield text[at : at + CONTEXT], text[at + CONTEXT : at + whole]

@@ -406,20 +406,20 @@ def _prose() -> list[_Task]:
     def dataset(**_: Any) -> Any:
         return datasets.DatasetDict({"test": datasets.Dataset.from_list(list(made.items))})
 
-    mean = {"aggregation": "mean", "higher_is_better": True}
     config = {
         "task": PROSE,
         "custom_dataset": dataset,
         "test_split": "test",
         "output_type": "multiple_choice",
-        "doc_to_text": "{{context}}",
+        "doc_to_text": "context",
+        "target_delimiter": "",
         "doc_to_target": "gold",
         "doc_to_choice": "choices",
-        "metric_list": [{"metric": metric} | mean for metric in ("acc", "acc_norm")],
+        "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
         "metadata": {"version": 1.0},
     }
     task = import_module("lm_eval.api.task").ConfigurableTask(config=config)
-    return [_Task(PROSE, task, "acc_norm", made.source)]
+    return [_Task(PROSE, task, "acc", made.source)]
 
 
 @contextmanager
@@ -506,11 +506,14 @@ def _model_class() -> Any:
             self.prompts += len(both)
             self.cut += int((both > self.max_length + 1).sum())
             answer = super()._loglikelihood_tokens
-            options |= {"disable_tqdm": not sys.stderr.isatty()}
+            options |= _bars()
             return self._in_memory(min(int(both.max(initial=1)), self.max_length), answer, requests, *args, **options)
 
-        def generate_until(self, *args: Any, **options: Any) -> Any:
-            return self._in_memory(self.max_length, super().generate_until, *args, **options)
+        def loglikelihood(self, requests: Any, **_: Any) -> Any:
+            return super().loglikelihood(requests, **_bars())
+
+        def generate_until(self, requests: Any, **_: Any) -> Any:
+            return self._in_memory(self.max_length, super().generate_until, requests, **_bars())
 
         def _in_memory(self, length: int, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
             """What a call gives with as many sequences at once as memory holds, fewer where that was too many."""
@@ -525,6 +528,11 @@ def _model_class() -> Any:
                     torch.cuda.empty_cache()
 
     return Fitting
+
+
+def _bars() -> dict[str, bool]:
+    """The harness's bars are for somebody who looks."""
+    return {"disable_tqdm": not sys.stderr.isatty()}
 
 
 def _harness(model: Any, task: _Task, shots: int | None, limit: int | None) -> dict[str, Any]:

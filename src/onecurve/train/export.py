@@ -56,9 +56,10 @@ class Trained:
         """What a score of it is put against: name, family, size, tokens, training FLOPs (6 N + 12 L S d a token)."""
         tokens = float(self.step * self.job.batch)
         shape = transformer.transformer_shape(self.model, self.job.size)
+        band = self.job.size.band
         return {
             "name": self.member.config.name,
-            "family": self.member.parameterisation,
+            "family": self.member.parameterisation + ("" if band is None else f", {band:g} TPP"),
             "n_params": self.member.config.n_params,
             "tokens": tokens,
             "flops": shape.flops_per_token * tokens,
