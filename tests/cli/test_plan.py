@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,11 +14,13 @@ from onecurve.plan.recipe import load_recipe
 
 from .test_collapse import onecurve
 
+FAMILIES = Path(__file__).parent.parent.parent / "examples" / "families"
 
-def lines(*arguments: object) -> str:
+
+def lines(*arguments: object, code: int = 0) -> str:
     """What is printed, line by line as it stands."""
     done = CliRunner().invoke(app, list(map(str, arguments)), env={})
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return done.output
 
 
@@ -118,3 +121,35 @@ def test_a_plan_that_cannot_be_is_one_message_and_nothing_written(tmp_path, old,
 def test_a_flag_out_of_range_is_one_message(recipe, flags, words):
     said = onecurve("plan", recipe, *flags)
     assert said.code == 2 and said.err.startswith(f"onecurve: {words}")
+
+
+@pytest.mark.parametrize(
+    "name, code, words",
+    [
+        ("llama-2.toml", 1, ["fails: tokens per parameter", "70B: timescale 0.133, not 0.0667", "ought not to"]),
+        ("celerity.csv", 0, ["warns: warmup", "they ought to collapse", "They ought to collapse but for"]),
+        ("fixed-decay.toml", 1, ["fails: timescale", "reference"]),
+        ("olmo-core.csv", 0, ["0.646", "they ought to collapse"]),
+    ],
+)
+def test_families_that_there_are(monkeypatch, tmp_path, name, code, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = lines("check", "family", FAMILIES / name, "--json", tmp_path / "family.json", code=code)
+    assert all(w in said for w in words), said
+    assert "…" not in said and max(map(len, said.splitlines())) <= 120
+    told = json.loads((tmp_path / "family.json").read_text())["families"]
+    assert any(f["verdict"] == "no" for f in told) == bool(code)
+    assert json.loads(lines("check", "family", FAMILIES / name, "--json", "-", code=code)) == {"families": told}
+
+
+def test_bands_of_a_recipe_are_families_of_their_own(recipe):
+    said = lines("check", "family", recipe)
+    assert said.count("completep, ") == 2 and "fails" not in said
+
+
+def test_a_bad_family_is_one_message(tmp_path):
+    path = tmp_path / "family.toml"
+    path.write_text("[[models]]\nN = 1e8\nD = 2e9\nlamda = 0.1\n")
+    said = onecurve("check", "family", path)
+    assert said.code == 2 and said.err.startswith(f"onecurve: {path}: model 1: lamda is not a known key")
+    assert "Traceback" not in onecurve("check", "family", tmp_path / "none.toml").err

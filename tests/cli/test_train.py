@@ -97,7 +97,7 @@ def test_family_prints_every_group_and_flags_what_differs(recipe, tmp_path):
         assert words in output
     drifting = tmp_path / "drifting.toml"
     drifting.write_text(recipe.read_text().replace("timescale = 0.2", "weight_decay = 0.1"))
-    assert "fails: timescale" in invoke("check", "family", drifting)
+    assert "fails: timescale" in invoke("check", "family", drifting, code=1)
 
 
 def test_commands_name_one_job_each_and_are_the_processes_to_start(recipe, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,10 @@ from onecurve.cli import arguments as a
 from onecurve.cli.train import needs_torch, train
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onecurve.measure.scaling import Transfer
+    from onecurve.plan.family import FamilyCheck
 
 app = typer.Typer(no_args_is_help=True, help="Check a recipe: its family, its activations, its learning rate.")
 RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a TOML file.", show_default=False)]
@@ -19,59 +23,120 @@ FigureFile = Annotated[Path | None, typer.Option("--figure", help="Write a figur
 
 
 @app.command("family", no_args_is_help=True)
-def family(recipe: RecipeFile) -> None:
-    """What every size trains with, group by group, and whether the curves ought to collapse. Trains nothing.
+def family(
+    file: Annotated[
+        Path, typer.Argument(help="A recipe, or a TOML or CSV file of a family's settings.", show_default=False)
+    ],
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON; - for stdout.")] = None,
+) -> None:
+    """Ought the curves of a family to collapse, and if not, which and why? Trains nothing.
 
-    [bold]Example[/bold]
+    Of a recipe, also what every size trains with, group by group. Exits with code 1 where a family ought not to.
+
+    [bold]Examples[/bold]
 
       onecurve check family recipe.toml
-    """
-    from rich.console import Console
-    from rich.table import Table
 
+      onecurve check family llama-2.toml     (N, D, B, eta, lambda, schedule, warmup of models that there are)
+    """
+    from onecurve.plan.family import check_family, is_family, read_family
+
+    if is_family(file):
+        checks = check_family(read_family(file))
+        if json is not None:
+            a.write_json(json, {"families": [c.to_dict() for c in checks]})
+        if str(json) != "-":
+            for c in checks:
+                _show_family(c, file)
+        if any(c.verdict == "no" for c in checks):
+            raise typer.Exit(1)
+    else:
+        _check_recipe(file, json)
+
+
+def _show_family(c: FamilyCheck, file: Path) -> None:
+    from onecurve.measure.verdict import Rows
+    from onecurve.run import human
+
+    def of(value: float | None, show: Callable[[float], str]) -> str:
+        return "?" if value is None else show(value)
+
+    rows = [
+        (
+            r.name, human(r.n_params), human(r.tokens), f"{r.tokens_per_param:.3g}", of(r.batch_tokens, human),
+            of(r.timescale, lambda v: f"{v:.3g}"), of(r.warmup, lambda v: f"{100 * v:.2g} %"), r.verdict,
+        )
+        for r in c.rows
+    ]  # fmt: skip
+    header = ("model", "N", "D", "D/N", "B", "τ", "warmup", "collapses")
+    why = [f"{r.name}: {'; '.join(r.why)}" for r in c.rows if r.why]
+    a.show([Rows(c.name or file.stem, header, tuple(rows))], [*why, ""] if why else [])
+    for finding in c.findings:
+        print(f"{finding.level}: {finding.text}")
+    print(
+        {
+            "yes": "Nothing that shapes a curve differs between the sizes: they ought to collapse.",
+            "nearly": "They ought to collapse but for what the warnings name.",
+            "no": "They ought not to collapse.",
+            "cannot tell": "Cannot tell whether they ought to collapse; what is not recorded may differ.",
+        }[c.verdict]
+        + "\n"
+    )
+
+
+def _check_recipe(file: Path, json: Path | None) -> None:
     from onecurve.controls import controls, differences
+    from onecurve.measure.verdict import Rows
     from onecurve.plan.recipe import groups, jobs, load_recipe
     from onecurve.run import human
 
-    chosen = load_recipe(recipe)
+    chosen = load_recipe(file)
     all_jobs = jobs(chosen)
-    console = Console(highlight=False)
+    bands = list(dict.fromkeys(j.size.band for j in all_jobs))
+    told: list[dict[str, object]] = []
+    failed = False
     for parameterisation in chosen.ladder.parameterisations:
-        members = [(j, m) for j in all_jobs for m in j.members if m.parameterisation == parameterisation]
-        runs = Table(title=parameterisation, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for name in ("size", "N", "tokens", "tokens/N", "steps", "batch", "timescale", "warmup", "runs"):
-            runs.add_column(name, justify="left" if name == "size" else "right")
-        table = Table(title="Groups, as applied", title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for name in ("size", "group", "peak rate", "weight decay", "eps", "timescale", ""):
-            table.add_column(name, justify="left" if name in ("size", "group", "") else "right")
-        sizes: dict[str, list[int]] = {}
-        for k, (job, _) in enumerate(members):
-            sizes.setdefault(job.size.name or "", []).append(k)
-        for name, at in sizes.items():
-            job, member = members[at[0]]
-            c, of = member.config, controls(member.config)
-            row = (
-                human(c.n_params),
-                human(c.horizon or 0),
-                f"{of.tokens_per_param:.3g}",
-                str(job.steps),
-                str(job.batch),
-            )
-            runs.add_row(name, *row, f"{of.timescale:.3g}", f"{of.warmup:.3g}", str(len(at)))
-            for k, g in enumerate(groups(job, member)):
-                odd = "differs from the hidden matrices'" if g.odd else ""
-                values = (f"{g.learning_rate:.4g}", f"{g.weight_decay:.4g}", f"{g.eps:.3g}", f"{g.timescale:.3g}")
-                table.add_row(name if k == 0 else "", g.role, *values, odd)
-        console.print(runs)
-        console.print()
-        console.print(table)
-        console.print()
-        found = differences([m.config for _, m in members])
-        if not found:
-            print("Nothing that shapes a curve differs between the sizes: they ought to collapse.")
-        for finding in found:
-            print(f"{finding.level}: {finding.text}")
-        print()
+        for band in sorted(bands, key=lambda b: b or 0.0):
+            members = [
+                (j, m)
+                for j in all_jobs
+                if j.size.band == band
+                for m in j.members
+                if m.parameterisation == parameterisation
+            ]
+            sizes: dict[str, list[int]] = {}
+            for k, (job, _) in enumerate(members):
+                sizes.setdefault(job.size.name or "", []).append(k)
+            runs: list[tuple[str, ...]] = []
+            applied: list[tuple[str, ...]] = []
+            for name, at in sizes.items():
+                job, member = members[at[0]]
+                c, of = member.config, controls(member.config)
+                row = (human(c.n_params), human(c.horizon or 0), f"{of.tokens_per_param:.3g}", f"{job.steps}")
+                runs.append((name, *row, f"{job.batch}", f"{of.timescale:.3g}", f"{of.warmup:.3g}", f"{len(at)}"))
+                for k, g in enumerate(groups(job, member)):
+                    values = (f"{g.learning_rate:.4g}", f"{g.weight_decay:.4g}", f"{g.eps:.3g}", f"{g.timescale:.3g}")
+                    applied.append((name if k == 0 else "", g.role, *values, "apart" if g.odd else ""))
+            found = differences([m.config for _, m in members])
+            failed |= any(f.level == "fails" for f in found)
+            title = parameterisation + ("" if band is None else f", {band:g} tokens per parameter")
+            told.append({"family": title, "findings": [asdict(f) for f in found]})
+            if str(json) == "-":
+                continue
+            header = ("size", "N", "tokens", "tokens/N", "steps", "batch", "τ", "warmup", "runs")
+            each = ("size", "group", "peak rate", "weight decay", "ε", "τ", "")
+            a.show([Rows(title, header, tuple(runs)), Rows("Groups, as applied", each, tuple(applied))])
+            if any(row[-1] for row in applied):
+                print("apart: its timescale τ differs from the hidden matrices'.")
+            if not found:
+                print("Nothing that shapes a curve differs between the sizes: they ought to collapse.")
+            for finding in found:
+                print(f"{finding.level}: {finding.text}")
+            print()
+    if json is not None:
+        a.write_json(json, {"families": told})
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command("coordinates", no_args_is_help=True)
