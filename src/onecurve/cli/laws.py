@@ -53,6 +53,8 @@ def fit(
 
       onecurve fit horizon constant/runs -o horizon.json
 
+      onecurve fit timescale sweeps.parquet --runs sweeps.csv     (a rule for a plan, from sweeps of weight decay)
+
       onecurve fit decayed-power curves.csv --fit-on schedule=constant,cosine -o law.json
     """
     from onecurve.laws.law import Intervals

@@ -12,6 +12,7 @@ from onecurve.errors import OnecurveError, did_you_mean
 from onecurve.ladder import Ladder
 from onecurve.laws.annealing import Annealing
 from onecurve.laws.averaging import MovingAverage
+from onecurve.laws.batch import fit_batch
 from onecurve.laws.decayed import DecayedPower
 from onecurve.laws.exponent import fit_exponent
 from onecurve.laws.final import FinalLoss
@@ -23,6 +24,7 @@ from onecurve.laws.quadratic import NoisyQuadratic, OwnNoise
 from onecurve.laws.shape import TokensPerParameter
 from onecurve.laws.small_runs import SmallRuns
 from onecurve.laws.surrogate import Surrogate
+from onecurve.laws.timescale import fit_timescale
 from onecurve.laws.variance import fade
 from onecurve.measure.collapse import collapse
 from onecurve.run import Run
@@ -64,6 +66,16 @@ STUDIES = {
         "the growth of the horizon along which constant-rate curves collapse best",
         "constant-rate runs of at least 4 sizes, longer than their horizon",
         fit_exponent,
+    ),
+    "timescale": Study(
+        "the best AdamW timescale against tokens per parameter, a power law",
+        "sweeps of weight decay at three or more tokens per parameter",
+        fit_timescale,
+    ),
+    "batch": Study(
+        "the best batch against tokens, and the critical batch",
+        "runs at several batches and horizons",
+        fit_batch,
     ),
     "variance": Study(
         "how the spread of curves dies away at the end, against theory",
