@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from onecurve.cli import check, collapse, data, demo, evaluate, export, frontier, laws, plan, read, train, tune
+from onecurve.cli import check, collapse, data, demo, evaluate, export, frontier, laws, plan, read, train, tune, watch
 from onecurve.errors import OnecurveError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("predict", no_args_is_help=True)(laws.predict)
 app.command("score", no_args_is_help=True)(laws.score)
 app.command("laws")(laws.laws)
 app.command("tune", no_args_is_help=True)(tune.command)
+app.command("watch", no_args_is_help=True)(watch.command)
 app.command("export", no_args_is_help=True)(export.command)
 app.command("evaluate", no_args_is_help=True)(evaluate.command)
 app.command("frontier")(frontier.command)

@@ -25,6 +25,12 @@ def command(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON; - for stdout.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the report page.")] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Write the figure (png, svg, pdf).")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE.json", help="Write the family's curve, a reference for onecurve watch."
+        ),
+    ] = None,
     run: a.RunColumn = None,
     x: a.XColumn = None,
     loss: a.LossColumn = None,
@@ -81,6 +87,14 @@ def command(
             f"none of the {len(split)} families can be measured; see above, or say with --by what tells them apart"
         )
     write(results, json, report, figure)
+    if out is not None:
+        from onecurve.watch.reference import Reference
+
+        if len(results) > 1:
+            raise OnecurveError(
+                f"-o writes the curve of one family, and there are {len(results)}; read one of them alone"
+            )
+        a.write_json(out, Reference.of(results[0].sampled.runs, loss).to_dict())
     if json is None or str(json) != "-":
         show(results)
 

@@ -1,0 +1,1 @@
+"""Watching a live run against the curve of its small siblings."""
