@@ -3,11 +3,12 @@
 python benchmarks/watch_faults.py train /tmp/faults [mlp|lm]   # goes on where it stopped; hours on two cores
 python benchmarks/watch_faults.py record /tmp/faults           # what is finished, into examples/faults
 
-MLPs on the Fourier task: a reference of widths 20, 24, 28 and 32 with four seeds each, judged runs of width 64 (four times
-the parameters of 32): 100 to calibrate on, 300 to test. Language models on the bytes of the standard library: a reference
-of widths 24 to 34 (23K to 40K parameters), judged runs of width 80 (169K): 30 and 60. The recipe is the family's, the
-seeds are their own. Then every fault with ten seeds (MLPs: twelve, three onsets of four seeds), its onset uniform in
-[.1, .85]. Faults come in where the loop takes its loss, its stream and its optimiser; nothing of the trainer is changed.
+MLPs on the Fourier task: a reference of widths 20, 24, 28 and 32 with four seeds each, judged runs of width 64 (four
+times the parameters of 32): 100 to calibrate on, 300 to test. Language models on the bytes of the standard library: a
+reference of widths 16 to 40 (13K to 52K parameters), judged runs of width 96 (233K): 30 and 60. The recipe is the
+family's, the seeds are their own. Then every fault with ten seeds (MLPs: twelve, three onsets of four seeds), its onset
+uniform in [.1, .85]. Faults come in where the loop takes its loss, its stream and its optimiser; nothing of the trainer
+is changed.
 
     kernel      logits (outputs) rounded coarsely from a restart on, as a kernel that loses precision does
     optimiser   first and second moments lost at a resume, the step count as well
@@ -52,14 +53,14 @@ COMMON = {
     },
     "lm": {
         "task": {"kind": "tokens"},
-        "model": {"kind": "transformer", "ffn_multiple": 8.0, "head_size": 16},
+        "model": {"kind": "transformer", "ffn_multiple": 8.0, "head_size": 8},
         "schedule": {"shape": "linear", "warmup": 0.1},
         "optimiser": {"learning_rate": 0.012, "batch": 2048, "timescale": 0.2, "clip": 1.0},
         "horizon": {"tokens_per_param": 20.0},
         "evaluation": {"points": 20, "samples": 16_384},
     },
 }
-WIDTHS = {"mlp": ((20, 24, 28, 32), 64), "lm": ((24, 28, 32, 34), 80)}
+WIDTHS = {"mlp": ((20, 24, 28, 32), 64), "lm": ((16, 24, 32, 40), 96)}
 REFERENCE_SEEDS = 4
 
 
@@ -156,8 +157,8 @@ def stream_with(fault: str, stream, job: Job, onset: int):
     }
     if fault not in kinds:
         return stream
-    kind, period = kinds[fault]
-    made = kind(stream, max(1, period))
+    kind, share = kinds[fault]
+    made = kind(stream, max(1, job.steps // share))
     made.start = onset
     return made
 
