@@ -55,7 +55,7 @@ COMMON = {
         "task": {"kind": "tokens"},
         "model": {"kind": "transformer", "ffn_multiple": 8.0, "head_size": 8},
         "schedule": {"shape": "linear", "warmup": 0.1},
-        "optimiser": {"learning_rate": 0.012, "batch": 2048, "timescale": 0.2, "clip": 1.0},
+        "optimiser": {"learning_rate": 0.016, "batch": 2048, "timescale": 0.2, "clip": 1.0},
         "horizon": {"tokens_per_param": 20.0},
         "evaluation": {"points": 20, "samples": 16_384},
     },
@@ -68,7 +68,7 @@ def recipe(family: str, widths: tuple[int, ...], seeds: int) -> Recipe:
     """The family's recipe at some widths."""
     ladder = {"base_width": 32, "parameterisations": ["mup"], "seeds": seeds}
     if family == "lm":
-        ladder |= {"parameterisations": ["completep"], "base_layers": 1}
+        ladder |= {"parameterisations": ["completep"], "base_width": 16, "base_layers": 1}
     ladder["sizes"] = [{"width": w} | ({"layers": 1} if family == "lm" else {}) for w in widths]
     if family == "lm":
         for size in ladder["sizes"]:
