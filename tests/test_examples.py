@@ -37,6 +37,20 @@ def test_the_recorded_language_models_give_the_verdicts_that_the_docs_state(tmp_
     assert (told["checks"][0].split(":")[0] if first else None) == first
 
 
+def test_the_recorded_scores_say_what_the_docs_state(tmp_path):
+    out, table = tmp_path / "out.json", EXAMPLES / "scores" / "scores.csv"
+    tell = ["--score", "bits_per_byte", "--no-published", "--json", out]
+    subprocess.run([sys.executable, "-m", "onecurve", "frontier", table, *tell], check=True)
+    told = json.loads(out.read_text())
+    assert len(told["models"]) == 10 and len({m["family"] for m in told["models"]}) == 2
+    (long,) = (f for f in told["fits"] if f["family"] == "completep, 20 TPP" and f["against"] == "C")
+    assert long["exponent"] == pytest.approx(0.142, abs=5e-4) and long["interval"][1] == pytest.approx(0.152, abs=1e-3)
+    at = told["ratios"]["models"].index("completep-161K-5-tpp-seed-0")
+    assert told["ratios"]["between"][at] == pytest.approx(0.402, abs=1e-3)
+    assert told["ratios"]["interval"][at] == pytest.approx([0.319, 0.482], abs=1e-3)
+    assert sum(m["pareto"] for m in told["models"] if m["family"] == "completep, 5 TPP") == 2
+
+
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
 def test_example_runs(script):
     done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, check=False)

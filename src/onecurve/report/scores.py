@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,13 @@ def save_frontier(path: Path, f: Frontier) -> None:
                 bars = np.nan_to_num(s.stderr[rows]) * _unit(f)
                 left.errorbar(s.compute[rows], _shown(f)[rows], bars, fmt="none", ecolor=colour, lw=0.8)
         if len(s) <= MOST_NAMES:
+            names = apart(s.name)
             for k in range(len(s)):
                 # The frontier is named on the side where no model can be.
                 above = 3 if f.on[k] != s.falling else -7
                 place = {"xytext": (-4, above), "ha": "right"} if f.on[k] else {"xytext": (4, above)}
                 at = (s.compute[k], _shown(f)[k])
-                left.annotate(s.name[k], at, textcoords="offset points", fontsize=6, parse_math=False, **place)
+                left.annotate(names[k], at, textcoords="offset points", fontsize=6, parse_math=False, **place)
         for fit in _laws(f):
             colour, at = colours.get(fit.family, COLOURS["muted"]), _along(f, fit)
             low, high = fit.band(at)
@@ -123,6 +125,21 @@ def save_scores_page(path: Path, f: Frontier) -> None:
         ]
     )
     write_atomic(path, document(TITLE, body, rows, len(names)))
+
+
+def apart(names: Sequence[str]) -> list[str]:
+    """Names without the words that all begin and all end with, words being parted by dashes.
+
+    Examples:
+        >>> apart(["mup-26K-seed-0", "mup-41K-seed-0"]), apart(["Gemma-2-2B", "BTLM-3B"]), apart(["alone"])
+        (['26K', '41K'], ['Gemma-2-2B', 'BTLM-3B'], ['alone'])
+    """
+    words = [name.split("-") for name in names]
+    shortest = min(map(len, words)) - 1
+    first = next((k for k in range(shortest) if len({w[k] for w in words}) > 1), shortest)
+    left = shortest - first
+    last = next((k for k in range(left) if len({w[-1 - k] for w in words}) > 1), left)
+    return ["-".join(w[first : len(w) - last]) for w in words] if len(names) > 1 else list(names)
 
 
 def _score_chart(f: Frontier) -> Chart:
