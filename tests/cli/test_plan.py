@@ -153,3 +153,10 @@ def test_a_bad_family_is_one_message(tmp_path):
     said = onecurve("check", "family", path)
     assert said.code == 2 and said.err.startswith(f"onecurve: {path}: model 1: lamda is not a known key")
     assert "Traceback" not in onecurve("check", "family", tmp_path / "none.toml").err
+
+
+def test_the_trade_off_is_a_table_and_a_figure(recipe, tmp_path):
+    said = lines("plan", recipe, "--trade-off", "--figure", tmp_path / "trade.png")
+    assert "this plan's 400" in said and "compute ×" in said
+    assert (tmp_path / "trade.png").stat().st_size > 10_000
+    assert "compute ×" not in lines("plan", recipe)

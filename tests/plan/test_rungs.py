@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from onecurve import OnecurveError
+from onecurve.plan.compression import share_at, tokens_factor, trade_off
 from onecurve.plan.recipe import Recipe, dump_recipe, resolve
 from onecurve.plan.rungs import rungs
 from onecurve.plan.words import markdown, remarks, tables
@@ -220,3 +222,21 @@ def test_tables_hold_every_rung_and_markdown_repeats_them():
     text = markdown(rows, lines)
     assert "| 300M | 5.41B | 1.44M | 176 | 3,755 |" in text and "0.782 TPP^-0.5" in text
     assert json.loads(json.dumps([r.to_dict() for r in planned]))[0]["groups"][1]["role"] == "hidden"
+
+
+def test_fewer_parameters_cost_more_tokens_as_published():
+    # arXiv 2509.25087, appendix C.1: k_N = .38 gives 1.66 to 1.67 times the compute, and 230 to 234 tokens a parameter.
+    k = float(tokens_factor(0.38))
+    assert 1.655 <= 0.38 * k <= 1.67 and 230 <= round(20 * k / 0.38) <= 234
+    assert tokens_factor(1.0) == 1.0 and np.isinf(tokens_factor(2 ** (-1 / 0.35) - 1e-6))
+    # Equal loss: k_N^-a + k_D^-a = 2.
+    for share in (0.9, 0.5, 0.2):
+        assert share**-0.35 + float(tokens_factor(share)) ** -0.35 == pytest.approx(2.0)
+        assert share_at(20 * float(tokens_factor(share)) / share) == pytest.approx(share)
+    # Twice the compute again takes only about a tenth of N more.
+    twice = min((s for s in np.linspace(0.2, 0.38, 2000) if s * tokens_factor(s) >= 2 * 0.38 * k), key=lambda s: -s)
+    assert 0.38 - twice == pytest.approx(0.11, abs=0.03)
+    with pytest.raises(OnecurveError, match="fewer than the compute-optimal 20"):
+        share_at(10.0)
+    (own,) = [row for row in trade_off([80.0]).rows if row[-1]]
+    assert own[3] == "80" and own[-1] == "this plan's 80"

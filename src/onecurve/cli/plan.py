@@ -23,6 +23,12 @@ def command(
     peak: Annotated[
         float, typer.Option(metavar="TFLOP/s", help="Peak of one device; the default is an H100's in bfloat16, dense.")
     ] = 989.0,
+    trade_off: Annotated[
+        bool, typer.Option("--trade-off", help="Also: fewer parameters for more tokens, at equal loss.")
+    ] = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Write the trade-off as a figure (png, svg, pdf).")
+    ] = None,
     least_steps: Annotated[int, typer.Option(min=1, help="Refuse rungs of fewer steps.")] = 200,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE.md", help="Write the tables as Markdown; - for stdout.")
@@ -56,6 +62,21 @@ def command(
         raise OnecurveError(f"{recipe}: {error}") from None
     flops = 1e12 * peak
     rows, lines = tables(planned, flops, utilisation), remarks(chosen, planned, flops, utilisation)
+    bands = sorted({r.band or r.tokens_per_param for r in planned})
+    if trade_off:
+        from onecurve.plan.compression import EXPONENT, OPTIMAL
+        from onecurve.plan.compression import trade_off as table
+
+        rows.append(table(bands))
+        lines.append(
+            f"Trade-off: over the compute-optimal model of {OPTIMAL:g} tokens a parameter, k_D = (2 - k_N^-a)^(-1/a) "
+            f"with a = {EXPONENT:g} (arXiv 2509.25087, appendix C.1)."
+        )
+    if figure is not None:
+        from onecurve.report.plan import save_trade_off
+
+        with a.writing(figure):
+            save_trade_off(figure, bands)
     if out is not None:
         with a.writing(out):
             write_atomic(out, dump_recipe(resolve(chosen)))
