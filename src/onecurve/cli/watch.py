@@ -36,7 +36,7 @@ def command(
     leave: Annotated[bool, typer.Option("--leave", help="Stop watching at the first alarm.")] = False,
     limit: Annotated[
         float, typer.Option(metavar="SIGMA", help="Alarm beyond so many standard deviations of a healthy run.")
-    ] = 7.0,
+    ] = 7.0,  # onecurve.watch.monitor.LIMIT, which --help must not import
     until: Annotated[
         float | None, typer.Option("--until", metavar="X", help="Planned end of runs that state none, in units of x.")
     ] = None,

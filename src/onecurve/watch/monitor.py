@@ -23,6 +23,8 @@ from onecurve.fit import FloatArray
 from onecurve.watch.reference import WINDOW, Reference, contrasts
 
 Severity = Literal["notice", "warning", "alarm"]
+LIMIT = 7.0
+"""Standard deviations of a healthy run beyond which a contrast is an alarm."""
 SPIKE = 8.0
 """Standard deviations of a run's own scatter beyond which a point is a spike."""
 LASTING = 12
