@@ -157,8 +157,8 @@ def stream_with(fault: str, stream, job: Job, onset: int):
     }
     if fault not in kinds:
         return stream
-    kind, share = kinds[fault]
-    made = kind(stream, max(1, job.steps // share))
+    kind, period = kinds[fault]
+    made = kind(stream, period)
     made.start = onset
     return made
 
